@@ -1,0 +1,77 @@
+//! The manifests that come from the code: definitions and roles as YAML, the same text for the command line and for the
+//! files in `config`.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde::Serialize;
+use serde_json::Value;
+use snafu::{ResultExt, Snafu};
+use vitistack_types::definitions;
+
+use crate::roles;
+
+/// Indicates that a manifest could not be written.
+#[derive(Debug, Snafu)]
+pub enum Error {
+    /// Indicates that an object has no JSON form.
+    #[snafu(display("failed to read {name:?}"))]
+    ReadObject {
+        /// Name of the object.
+        name: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// Indicates that an object has no YAML form.
+    #[snafu(display("failed to write {name:?} as YAML"))]
+    WriteYaml {
+        /// Name of the object.
+        name: String,
+        /// Why.
+        source: serde_saphyr::ser::Error,
+    },
+}
+
+/// A manifest and the name it goes by.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// Name of the object.
+    pub name: String,
+    /// The object as YAML.
+    pub yaml: String,
+}
+
+/// The definition of every kind.
+pub fn crds() -> Result<Vec<Manifest>, Error> {
+    definitions().iter().map(crd).collect()
+}
+
+/// The definition of one kind.
+pub fn crd(definition: &CustomResourceDefinition) -> Result<Manifest, Error> {
+    manifest(definition.metadata.name.clone().unwrap_or_default(), definition)
+}
+
+/// Every role.
+pub fn rbac() -> Result<Vec<Manifest>, Error> {
+    roles::roles().iter().map(|role| manifest(role.metadata.name.clone().unwrap_or_default(), role)).collect()
+}
+
+fn manifest(name: String, object: &impl Serialize) -> Result<Manifest, Error> {
+    let mut value = serde_json::to_value(object).context(ReadObjectSnafu { name: &name })?;
+    whole_numbers(&mut value);
+    let yaml = serde_saphyr::to_string(&value).context(WriteYamlSnafu { name: &name })?;
+    Ok(Manifest { name, yaml })
+}
+
+/// Schema bounds are floats in the Kubernetes types; a reader wants `4094`, not `4094.0`.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15);
+            if let Some(whole) = whole.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
+                *number = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}

@@ -1,0 +1,58 @@
+//! Roles: what people may do with our kinds, and what the controller kit needs.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::rbac::v1::{ClusterRole, PolicyRule},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use vitistack_types::{GROUP, definitions};
+
+const READ: [&str; 3] = ["get", "list", "watch"];
+const WRITE: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+
+/// Every role.
+pub fn roles() -> Vec<ClusterRole> {
+    let plurals: Vec<String> =
+        definitions().into_iter().map(|definition| definition.spec.names.plural).collect();
+    let statuses = plurals.iter().map(|plural| format!("{plural}/status")).collect::<Vec<_>>();
+    let namespaced: Vec<String> = definitions()
+        .into_iter()
+        .filter(|definition| definition.spec.scope == "Namespaced")
+        .map(|definition| definition.spec.names.plural)
+        .collect();
+    vec![
+        // Aggregated: whoever may view or edit a namespace may do the same with what we add to it.
+        role(
+            "vitistack-viewer",
+            &["view", "edit", "admin"],
+            vec![rule(GROUP, plurals, &READ), rule(GROUP, statuses, &["get"])],
+        ),
+        role("vitistack-editor", &["edit", "admin"], vec![rule(GROUP, namespaced, &WRITE)]),
+    ]
+}
+
+fn rule(group: &str, resources: Vec<String>, verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(resources),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        ..PolicyRule::default()
+    }
+}
+
+fn role(name: &str, aggregated_to: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {
+    let labels: BTreeMap<String, String> = aggregated_to
+        .iter()
+        .map(|role| (format!("rbac.authorization.k8s.io/aggregate-to-{role}"), "true".to_owned()))
+        .collect();
+    ClusterRole {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: (!labels.is_empty()).then_some(labels),
+            ..ObjectMeta::default()
+        },
+        rules: Some(rules),
+        ..ClusterRole::default()
+    }
+}

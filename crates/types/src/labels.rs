@@ -1,0 +1,34 @@
+//! Labels, annotations and finalizers, each in one place and by the name users see.
+
+/// Label on a Machine: the cluster it belongs to.
+pub const CLUSTER_NAME: &str = "cluster.vitistack.io/cluster-name";
+
+/// Label on a Machine: the template it was made from.
+pub const MACHINE_TEMPLATE: &str = "vitistack.io/machine-template";
+
+/// Label on everything an operator makes: which operator that is.
+pub const MANAGED_BY: &str = "vitistack.io/managed-by";
+
+/// Label on everything made for a Machine: the Machine's name.
+pub const MACHINE: &str = "vitistack.io/machine";
+
+/// Annotation on a Machine, and label or tag on the real thing: the UID by which the real thing knows its Machine.
+pub const IDENTITY: &str = "vitistack.io/identity";
+
+/// Annotation on a Machine: the provider it was placed on, once decided.
+pub const PLACEMENT: &str = "vitistack.io/placement";
+
+/// Annotation: `"true"` stops all action on the object.
+pub const PAUSED: &str = "vitistack.io/paused";
+
+/// Annotation on a Machine: a time; the machine is restarted once when it changes.
+pub const RESTART_AT: &str = "vitistack.io/restart-at";
+
+/// Annotation on a MachineProvider: `"true"` makes it the one for Machines that name neither provider nor datacenter.
+pub const IS_DEFAULT_PROVIDER: &str = "vitistack.io/is-default-provider";
+
+/// Annotation on a target: the namespaces, joined by commas, that may refer to it; `*` is all.
+pub const ALLOW_REFERENCES_FROM: &str = "vitistack.io/allow-references-from";
+
+/// Finalizer on a Machine: goes when the real machine was seen to be gone.
+pub const MACHINE_CLEANUP: &str = "machine.vitistack.io/cleanup";

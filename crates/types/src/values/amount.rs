@@ -1,0 +1,75 @@
+//! Money amounts, exact to a millionth.
+
+use std::{fmt, str::FromStr};
+
+use super::{InvalidValue, text_value};
+
+const FIX: &str = "must be an amount of zero or more with at most six decimals, such as 0.0416";
+const MICROS: u64 = 1_000_000;
+
+/// An amount of money of zero or more, counted in millionths so that sums are exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amount {
+    micros: u64,
+}
+
+impl Amount {
+    /// The sum, or the largest amount there is.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { micros: self.micros.saturating_add(other.micros) }
+    }
+}
+
+impl FromStr for Amount {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        let refuse = || InvalidValue::new(text, FIX);
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |part: &str, most| {
+            (1..=most).contains(&part.len()) && part.bytes().all(|digit| digit.is_ascii_digit())
+        };
+        if !digits(whole, 9) || !digits(fraction, 6) {
+            return Err(refuse());
+        }
+        let whole: u64 = whole.parse().map_err(|_| refuse())?;
+        let fraction: u64 = format!("{fraction:0<6}").parse().map_err(|_| refuse())?;
+        Ok(Self { micros: whole * MICROS + fraction })
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, fraction) = (self.micros / MICROS, self.micros % MICROS);
+        match format!("{fraction:06}").trim_end_matches('0') {
+            "" => write!(formatter, "{whole}"),
+            digits => write!(formatter, "{whole}.{digits}"),
+        }
+    }
+}
+
+text_value!(Amount, max_length = 16, rule = "self.matches('^[0-9]{1,9}([.][0-9]{1,6})?$')", fix = FIX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_exact() {
+        let sum = ["0.1", "0.2", "1", "0.000001"]
+            .iter()
+            .map(|text| text.parse::<Amount>().unwrap())
+            .reduce(Amount::plus)
+            .unwrap();
+        assert_eq!(sum.to_string(), "1.300001");
+    }
+
+    #[test]
+    fn what_is_not_an_amount_is_refused_with_the_fix() {
+        for text in ["", "-1", "1,5", ".5", "5.", "1.0000001", "1e3", "EUR 5", "9999999999"] {
+            let error = text.parse::<Amount>().unwrap_err().to_string();
+            assert!(error.contains("such as 0.0416"), "{error}");
+        }
+    }
+}

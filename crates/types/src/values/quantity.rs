@@ -1,0 +1,243 @@
+//! Kubernetes quantities: `20Gi`, `500m`, `12E`, `1e3`.
+
+use std::{cmp::Ordering, fmt, hash, str::FromStr};
+
+use super::{InvalidValue, text_value};
+
+const QUANTITY_FIX: &str =
+    "must be an amount of zero or more with a Kubernetes unit, such as 20Gi, 500M or 4";
+const SIZE_FIX: &str = "must be a size above zero with a Kubernetes unit, such as 20Gi or 500M";
+
+/// The exact value is counted in these: Kubernetes knows nothing finer.
+const NANO: u128 = 1_000_000_000;
+
+/// Kubernetes counts no further than 2^63-1 units.
+const LARGEST: u128 = (u64::MAX >> 1) as u128 * NANO;
+
+/// An amount of zero or more, exact, that prints as it was written.
+///
+/// Compared by value: `1Gi` equals `1024Mi`.
+#[derive(Clone, Debug)]
+pub struct Quantity {
+    text: String,
+    nanos: u128,
+}
+
+impl Quantity {
+    /// A whole number of bytes or pieces, printed with the largest binary unit that divides it.
+    #[must_use]
+    pub fn from_units(units: u64) -> Self {
+        let (count, unit) = BINARY_UNITS
+            .iter()
+            .rev()
+            .find(|(_, factor)| units != 0 && u128::from(units).is_multiple_of(*factor))
+            .map_or((u128::from(units), ""), |(unit, factor)| (u128::from(units) / factor, unit));
+        Self { text: format!("{count}{unit}"), nanos: u128::from(units) * NANO }
+    }
+
+    /// The value in whole units, rounded up as Kubernetes does when it needs an integer.
+    #[must_use]
+    pub fn units(&self) -> u64 {
+        u64::try_from(self.nanos.div_ceil(NANO)).unwrap_or(u64::MAX)
+    }
+
+    /// Whether this is no amount at all.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.nanos == 0
+    }
+}
+
+const BINARY_UNITS: [(&str, u128); 6] =
+    [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40), ("Pi", 1 << 50), ("Ei", 1 << 60)];
+
+/// Decimal units as powers of ten, above the nano that everything is counted in.
+const DECIMAL_UNITS: [(&str, u32); 10] =
+    [("n", 0), ("u", 3), ("m", 6), ("", 9), ("k", 12), ("M", 15), ("G", 18), ("T", 21), ("P", 24), ("E", 27)];
+
+/// The factor, in nanos, that a unit or an exponent (`e3`, `E-2`) stands for.
+fn nanos_per(unit: &str) -> Option<u128> {
+    if let Some((_, factor)) = BINARY_UNITS.iter().find(|(name, _)| *name == unit) {
+        return Some(factor * NANO);
+    }
+    let power = match DECIMAL_UNITS.iter().find(|(name, _)| *name == unit) {
+        Some((_, power)) => *power,
+        None => u32::try_from(unit.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?.checked_add(9)?).ok()?,
+    };
+    10u128.checked_pow(power)
+}
+
+fn parse(text: &str) -> Option<u128> {
+    let unit_at = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(unit_at)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |part: &str| part.bytes().all(|digit| digit.is_ascii_digit());
+    if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let factor = nanos_per(unit)?;
+    let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().ok()? }.checked_mul(factor)?;
+    let part = match fraction.trim_end_matches('0') {
+        "" => 0,
+        digits => {
+            let scale = 10u128.checked_pow(u32::try_from(digits.len()).ok()?)?;
+            // Finer than a nano is rounded up, as Kubernetes does.
+            digits.parse::<u128>().ok()?.checked_mul(factor)?.div_ceil(scale)
+        }
+    };
+    // Kubernetes caps what is larger (`12E`) rather than refusing it.
+    whole.checked_add(part).map(|nanos| nanos.min(LARGEST))
+}
+
+impl FromStr for Quantity {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        match parse(text) {
+            Some(nanos) => Ok(Self { text: text.to_owned(), nanos }),
+            None => Err(InvalidValue::new(text, QUANTITY_FIX)),
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+impl hash::Hash for Quantity {
+    fn hash<H: hash::Hasher>(&self, state: &mut H) {
+        self.nanos.hash(state);
+    }
+}
+
+text_value!(
+    Quantity,
+    max_length = 32,
+    rule = "isQuantity(self) && !quantity(self).isLessThan(quantity('0'))",
+    fix = QUANTITY_FIX
+);
+
+/// A quantity above zero: what a disk or a memory can have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(Quantity);
+
+impl Size {
+    /// The size as a quantity, for sums that may start at zero.
+    #[must_use]
+    pub fn quantity(&self) -> &Quantity {
+        &self.0
+    }
+
+    /// The size in whole bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.units()
+    }
+}
+
+impl FromStr for Size {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        text.parse()
+            .ok()
+            .filter(|quantity: &Quantity| !quantity.is_zero())
+            .map(Self)
+            .ok_or_else(|| InvalidValue::new(text, SIZE_FIX))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+text_value!(
+    Size,
+    max_length = 32,
+    rule = "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
+    fix = SIZE_FIX
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_of_kubernetes_is_read_exactly_and_printed_as_written() {
+        for (text, units) in [
+            ("0", 0),
+            ("4", 4),
+            ("20Gi", 20 << 30),
+            ("1.5Gi", 3 << 29),
+            (".5Ki", 512),
+            ("2.", 2),
+            ("500M", 500_000_000),
+            ("1k", 1_000),
+            ("9E", 9_000_000_000_000_000_000),
+            ("12E", i64::MAX.unsigned_abs()),
+            ("1e3", 1_000),
+            ("1E3", 1_000),
+            ("5e-1", 1),
+            ("100m", 1),
+            ("1n", 1),
+            ("0.0000000001", 1),
+        ] {
+            let quantity: Quantity = text.parse().unwrap();
+            assert_eq!((quantity.units(), quantity.to_string()), (units, text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_quantity_is_refused_with_the_fix() {
+        for text in ["", "Gi", "20GiB", "20 Gi", "-1", "+1", "1.2.3", "1e", "0x10", "٣", "1e99999999999", "."]
+        {
+            let error = text.parse::<Quantity>().unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains("such as 20Gi"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_size_is_above_zero() {
+        for text in ["0", "0Gi", "0.0"] {
+            assert_eq!(text.parse::<Size>().unwrap_err().to_string(), format!("{text:?} {SIZE_FIX}"));
+        }
+        assert_eq!("1Ki".parse::<Size>().unwrap().bytes(), 1024);
+    }
+
+    #[test]
+    fn equal_amounts_are_equal_however_they_are_written() {
+        assert_eq!("1Gi".parse::<Quantity>().unwrap(), "1024Mi".parse().unwrap());
+        assert!("1G".parse::<Quantity>().unwrap() < "1Gi".parse().unwrap());
+    }
+
+    #[test]
+    fn sums_print_with_the_largest_unit_that_divides_them() {
+        for (units, text) in [(0, "0"), (1000, "1000"), (1 << 30, "1Gi"), (3 << 29, "1536Mi")] {
+            assert_eq!(Quantity::from_units(units).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Everything a fresh Debian machine needs, in one place. Idempotent and quiet: what is there is left alone.
+#
+#   dev/setup.sh build         what `cargo build` needs
+#   dev/setup.sh lint          + cargo-deny
+#   dev/setup.sh integration   + kube-apiserver, kube-controller-manager, kubectl and etcd, built from pinned Go modules
+#
+# Built tools are kept outside the checkout ($VITISTACK_CACHE, default ~/.cache/vitistack), one directory per version.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${VITISTACK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vitistack}
+cargo_deny=0.20.2
+
+need() { # need COMMAND PACKAGE: installs the Debian package unless the command is there
+  command -v "$1" >/dev/null && return
+  command -v apt-get >/dev/null || { echo "setup: $1 is missing: install it (Debian's package is $2)" >&2; exit 1; }
+  local as_root=()
+  [ "$(id -u)" = 0 ] || as_root=(sudo)
+  echo "setup: installing $2" >&2
+  "${as_root[@]}" apt-get update -qq >&2
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$2" >&2
+}
+
+missing() { # missing WHAT FIX
+  echo "setup: $1 is missing: $2" >&2
+  exit 1
+}
+
+build() {
+  need cc gcc
+  need make make
+  command -v cargo >/dev/null || missing cargo "install Rust with rustup (rust-toolchain.toml names the version)"
+}
+
+lint() {
+  build
+  local root=$cache/cargo-deny-$cargo_deny
+  if [ ! -x "$root/bin/cargo-deny" ]; then
+    echo "setup: building cargo-deny $cargo_deny (some minutes, once)" >&2
+    cargo install --quiet --locked --root "$root" "cargo-deny@$cargo_deny" >&2
+  fi
+}
+
+integration() {
+  build
+  command -v go >/dev/null || missing go "install Go $(awk '$1 == "go" { print $2 }' "$here/kube/go.mod") or newer"
+  need flock util-linux
+  "$here/kube/build.sh" >/dev/null
+}
+
+case "${1:-}" in
+  build | lint | integration) "$1" ;;
+  *) echo "usage: dev/setup.sh build|lint|integration" >&2; exit 2 ;;
+esac
