@@ -1,0 +1,69 @@
+//! The binary as a person uses it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::process::{Command, Output, Stdio};
+
+fn vitistack(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vitistack")).args(arguments).env("COLUMNS", "100").output().unwrap()
+}
+
+/// Exit code, standard output and standard error, as a reader sees them.
+fn told(arguments: &[&str]) -> String {
+    let output = vitistack(arguments);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    format!(
+        "$ vitistack {}\n{}{}(exit {})",
+        arguments.join(" "),
+        text(&output.stdout),
+        text(&output.stderr),
+        output.status.code().unwrap()
+    )
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let pages = [
+        &["--help"][..],
+        &["crds", "--help"],
+        &["rbac", "--help"],
+        &["samples", "--help"],
+        &["summary", "--help"],
+    ];
+    insta::assert_snapshot!(pages.map(told).join("\n\n"));
+}
+
+#[test]
+fn the_summary_lists_the_kinds_and_what_is_missing() {
+    insta::assert_snapshot!(told(&["summary"]));
+}
+
+#[test]
+fn samples_are_listed_and_printed_as_they_are_written() {
+    insta::assert_snapshot!(told(&["samples", "--list"]));
+    let printed = String::from_utf8(vitistack(&["samples", "machine-basic"]).stdout).unwrap();
+    assert_eq!(printed, format!("---\n{}", include_str!("../../../../config/samples/machine-basic.yaml")));
+}
+
+#[test]
+fn a_definition_is_found_by_kind_plural_or_short_name() {
+    let machine = vitistack(&["crds", "Machine"]).stdout;
+    assert!(String::from_utf8(machine.clone()).unwrap().contains("name: machines.vitistack.io"));
+    for word in ["machines", "vsm", "machine"] {
+        assert_eq!(vitistack(&["crds", word]).stdout, machine, "{word}");
+    }
+}
+
+#[test]
+fn a_wrong_word_is_refused_with_the_words_there_are() {
+    let refusals = [&["crds", "pod"][..], &["samples", "nothing"], &["summarise"], &["crds", "--all"], &[]];
+    insta::assert_snapshot!(refusals.map(told).join("\n\n"));
+}
+
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let mut crds =
+        Command::new(env!("CARGO_BIN_EXE_vitistack")).arg("crds").stdout(Stdio::piped()).spawn().unwrap();
+    drop(crds.stdout.take());
+    assert!(crds.wait().unwrap().success());
+}
