@@ -3,7 +3,8 @@
 #
 #   dev/setup.sh build         what `cargo build` needs
 #   dev/setup.sh lint          + cargo-deny
-#   dev/setup.sh integration   + kube-apiserver, kube-controller-manager, kubectl and etcd, built from pinned Go modules
+#   dev/setup.sh integration   + kube-apiserver, kube-controller-manager, kubectl and etcd, built from pinned Go modules,
+#                              and API clients that nobody here wrote
 #
 # Built tools are kept outside the checkout ($VITISTACK_CACHE, default ~/.cache/vitistack), one directory per version.
 set -euo pipefail
@@ -45,7 +46,9 @@ integration() {
   build
   command -v go >/dev/null || missing go "install Go $(awk '$1 == "go" { print $2 }' "$here/kube/go.mod") or newer"
   need flock util-linux
+  need python3 python3-venv
   "$here/kube/build.sh" >/dev/null
+  "$here/clients/build.sh" >/dev/null
 }
 
 case "${1:-}" in

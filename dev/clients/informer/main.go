@@ -1,0 +1,71 @@
+// Informer watches ConfigMaps of one namespace through client-go, as most controllers of the field do, and prints one
+// line per event. It ends after the number of events it was asked for.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func main() {
+	kubeconfig := flag.String("kubeconfig", "", "path of the kubeconfig file")
+	namespace := flag.String("namespace", "default", "namespace to watch")
+	count := flag.Int("count", 1, "number of events after which to end")
+	limit := flag.Duration("limit", time.Minute, "longest time to wait for them")
+	flag.Parse()
+
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	if err != nil {
+		fail(err)
+	}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		fail(err)
+	}
+	events := make(chan string, *count+16)
+	tell := func(what string, object any) {
+		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = gone.Obj
+		}
+		events <- fmt.Sprintf("%s %s", what, object.(*corev1.ConfigMap).Name)
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithNamespace(*namespace))
+	informer := factory.Core().V1().ConfigMaps().Informer()
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { tell("added", object) },
+		UpdateFunc: func(_, object any) { tell("updated", object) },
+		DeleteFunc: func(object any) { tell("deleted", object) },
+	})
+	if err != nil {
+		fail(err)
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	factory.Start(stop)
+	if !cache.WaitForCacheSync(stop, informer.HasSynced) {
+		fail(fmt.Errorf("the cache did not fill"))
+	}
+	fmt.Println("synced")
+	timeout := time.After(*limit)
+	for seen := 0; seen < *count; seen++ {
+		select {
+		case event := <-events:
+			fmt.Println(event)
+		case <-timeout:
+			fail(fmt.Errorf("only %d of %d events came", seen, *count))
+		}
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "informer:", err)
+	os.Exit(1)
+}
