@@ -1,0 +1,50 @@
+//! What every controller does to a Kubernetes API: apply children, remove stale ones, report status, and reach a
+//! tenant's cluster through a kubeconfig that was checked first.
+
+mod apply;
+mod child;
+mod contains;
+mod kubeconfig;
+mod prune;
+mod status;
+
+use std::error::Error;
+
+pub use apply::{APPLIED_ANNOTATION, Applied, ApplyError, apply, fingerprint};
+pub use child::{Child, ChildError, Ownership};
+pub use contains::contains;
+pub use kubeconfig::{KubeconfigError, Refusal, check, client_from_kubeconfig};
+pub use prune::{DeleteError, delete, stale};
+pub use status::{StatusError, apply_status};
+
+/// Says what went wrong with a request in one sentence.
+///
+/// The client's own words repeat the whole answer of the server as a Rust structure; users read only the message.
+#[must_use]
+pub fn explain(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error
+        && !status.message.is_empty()
+    {
+        return status.message.clone();
+    }
+    let mut sentence = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        if !sentence.contains(&text) {
+            sentence = format!("{sentence}: {text}");
+        }
+        source = cause.source();
+    }
+    sentence
+}
+
+/// Whether the server answered that there is no such object.
+pub(crate) fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Whether the server answered that a precondition (uid, resourceVersion, another owner of a field) does not hold.
+pub(crate) fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}

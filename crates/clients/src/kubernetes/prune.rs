@@ -1,0 +1,93 @@
+//! Removal of children that are no longer desired.
+
+use kube::{
+    Client, ResourceExt,
+    api::{DeleteParams, Preconditions},
+};
+use snafu::{ResultExt, Snafu};
+
+use super::{Applied, Child, Ownership, explain, is_conflict, is_not_found};
+
+/// Why a child was not deleted.
+#[derive(Debug, Snafu)]
+pub enum DeleteError {
+    /// The server refused, or could not be reached.
+    #[snafu(display("failed to delete {child}: {}", explain(source)))]
+    DeleteObject {
+        /// Kind and name of the object.
+        child: String,
+        /// What the client said.
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+}
+
+/// The observed objects of `owner` that are not desired.
+#[must_use]
+pub fn stale<'a>(observed: &'a [Child], desired: &[Child], owner: &Ownership) -> Vec<&'a Child> {
+    observed
+        .iter()
+        .filter(|child| owner.holds(&child.object))
+        .filter(|child| !desired.iter().any(|wanted| wanted.is_same_object(child)))
+        .collect()
+}
+
+/// Asks the server to delete exactly this object.
+///
+/// A successor of the same name has another uid and is left alone; an object that is gone, or on its way out, needs
+/// no request.
+pub async fn delete(client: &Client, child: &Child) -> Result<Applied, DeleteError> {
+    if child.object.metadata.deletion_timestamp.is_some() {
+        return Ok(Applied::Unchanged);
+    }
+    let parameters = DeleteParams::background()
+        .preconditions(Preconditions { uid: child.object.metadata.uid.clone(), resource_version: None });
+    match child.api(client).delete(&child.object.name_any(), &parameters).await {
+        Ok(_) => Ok(Applied::Written),
+        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(Applied::Unchanged),
+        Err(error) => Err(error).context(DeleteObjectSnafu { child: child.to_string() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    use kube::core::ObjectMeta;
+
+    use super::*;
+
+    fn metadata(namespace: &str, name: &str, owner: &str) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.into()),
+            namespace: Some(namespace.into()),
+            labels: Some([("owner".to_owned(), owner.to_owned())].into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn map(namespace: &str, name: &str, owner: &str) -> Child {
+        Child::from_typed(&ConfigMap { metadata: metadata(namespace, name, owner), ..ConfigMap::default() })
+            .unwrap()
+    }
+
+    fn names(children: &[&Child]) -> Vec<String> {
+        children.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn only_our_undesired_objects_are_stale() {
+        let secret =
+            Child::from_typed(&Secret { metadata: metadata("a", "kept", "us"), ..Secret::default() })
+                .unwrap();
+        let observed = [
+            map("a", "kept", "us"),
+            map("a", "old", "us"),
+            map("a", "foreign", "them"),
+            map("b", "kept", "us"),
+            secret,
+        ];
+        let desired = [map("a", "kept", "us")];
+        let stale = stale(&observed, &desired, &Ownership::new("owner", "us"));
+        assert_eq!(names(&stale), ["ConfigMap a/old", "ConfigMap b/kept", "Secret a/kept"]);
+    }
+}
