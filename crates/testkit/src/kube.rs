@@ -1,0 +1,373 @@
+//! A real kube-apiserver on loopback.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use http::Request;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::json;
+use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use tempfile::TempDir;
+
+use crate::{AuditedRequest, Guarded, GuardedError};
+
+/// Environment variable that names a directory with the programs.
+const PROGRAMS_VARIABLE: &str = "VITISTACK_KUBE_BIN";
+/// How long the server may take to be ready; it needs 4 s on an idle machine.
+const READY_LIMIT: Duration = Duration::from_mins(2);
+/// The administrator that every server has.
+const ADMIN: &str = "admin";
+const AUDIT_POLICY: &str =
+    "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+
+/// Why there is no server.
+#[derive(Debug, Snafu)]
+pub enum KubeServerError {
+    /// The programs are not there.
+    #[snafu(display(
+        "failed to find kube-apiserver and etcd: {message}; build them with dev/kube/build.sh, or name their directory in VITISTACK_KUBE_BIN"
+    ))]
+    FindPrograms {
+        /// What was tried.
+        message: String,
+    },
+    /// A file or socket could not be made.
+    #[snafu(display("failed to prepare {what}: {source}"))]
+    Prepare {
+        /// What.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A certificate could not be made.
+    #[snafu(display("failed to make certificates: {source}"))]
+    MakeCertificates {
+        /// What the library said.
+        source: rcgen::Error,
+    },
+    /// A program could not be started.
+    #[snafu(display("{source}"), context(false))]
+    Start {
+        /// Which and why.
+        source: GuardedError,
+    },
+    /// The server did not become ready.
+    #[snafu(display("failed to see the API server ready; its log ends with:\n{log}"))]
+    AwaitReady {
+        /// The end of its log.
+        log: String,
+    },
+    /// No client could be made.
+    #[snafu(display("failed to make a client: {message}"))]
+    MakeClient {
+        /// What the library said.
+        message: String,
+    },
+}
+
+/// Somebody whom the server knows by a token.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// Name; the token is the name with `-token` behind it.
+    pub name: String,
+    /// Groups.
+    pub groups: Vec<String>,
+}
+
+impl User {
+    /// A user with these groups.
+    #[must_use]
+    pub fn new(name: &str, groups: &[&str]) -> Self {
+        Self { name: name.to_owned(), groups: groups.iter().map(ToString::to_string).collect() }
+    }
+
+    /// The bearer token.
+    #[must_use]
+    pub fn token(&self) -> String {
+        format!("{}-token", self.name)
+    }
+}
+
+/// What a server has besides an administrator.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Whether the controller manager runs too, for garbage collection and namespaces that can be deleted.
+    pub has_controller_manager: bool,
+    /// More users.
+    pub users: Vec<User>,
+}
+
+/// etcd, kube-apiserver and perhaps kube-controller-manager, ended in reverse order when dropped.
+#[derive(Debug)]
+pub struct KubeServer {
+    controller_manager: Option<Guarded>,
+    api_server: Mutex<Option<Guarded>>,
+    etcd: Option<Guarded>,
+    programs: PathBuf,
+    directory: TempDir,
+    etcd_port: u16,
+    port: u16,
+}
+
+impl KubeServer {
+    /// Starts a server and waits until it is ready.
+    pub async fn start(options: &Options) -> Result<Self, KubeServerError> {
+        let programs = find_programs()?;
+        let directory =
+            TempDir::with_prefix("vitistack-kube-").context(PrepareSnafu { what: "a directory" })?;
+        let path = directory.path();
+        write_files(path, options)?;
+        let (etcd_port, peer_port, port) = (free_port()?, free_port()?, free_port()?);
+        let client_url = format!("http://127.0.0.1:{etcd_port}");
+        let peer_url = format!("http://127.0.0.1:{peer_port}");
+        let etcd = Guarded::start(
+            &programs.join("etcd"),
+            [
+                format!("--data-dir={}", path.join("etcd").display()),
+                format!("--listen-client-urls={client_url}"),
+                format!("--advertise-client-urls={client_url}"),
+                format!("--listen-peer-urls={peer_url}"),
+                format!("--initial-advertise-peer-urls={peer_url}"),
+                format!("--initial-cluster=default={peer_url}"),
+                "--unsafe-no-fsync".to_owned(),
+                "--log-level=error".to_owned(),
+            ],
+            log_file(path, "etcd.log")?,
+            Some(path),
+        )?;
+        let mut server = Self {
+            controller_manager: None,
+            api_server: Mutex::new(None),
+            etcd: Some(etcd),
+            programs,
+            directory,
+            etcd_port,
+            port,
+        };
+        for user in options.users.iter().chain([&User::new(ADMIN, &[])]) {
+            server.write_kubeconfig(user)?;
+        }
+        server.start_api().await?;
+        if options.has_controller_manager {
+            server.controller_manager = Some(server.start_controller_manager()?);
+        }
+        Ok(server)
+    }
+
+    /// A client of the administrator. Made anew each time, because a client belongs to the runtime that made it.
+    pub async fn client(&self) -> Result<Client, KubeServerError> {
+        self.client_of(ADMIN).await
+    }
+
+    /// A client of one of the users.
+    pub async fn client_of(&self, user: &str) -> Result<Client, KubeServerError> {
+        let made = async {
+            let kubeconfig = Kubeconfig::read_from(self.kubeconfig_of(user))?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
+        };
+        let config =
+            made.await.map_err(|error| KubeServerError::MakeClient { message: error.to_string() })?;
+        Client::try_from(config).map_err(|error| KubeServerError::MakeClient { message: error.to_string() })
+    }
+
+    /// The kubeconfig file of the administrator.
+    #[must_use]
+    pub fn kubeconfig_path(&self) -> PathBuf {
+        self.kubeconfig_of(ADMIN)
+    }
+
+    /// The kubeconfig file of one of the users.
+    #[must_use]
+    pub fn kubeconfig_of(&self, user: &str) -> PathBuf {
+        self.directory.path().join(format!("{user}.kubeconfig"))
+    }
+
+    /// Runs kubectl as the administrator.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<Output, KubeServerError> {
+        Command::new(self.programs.join("kubectl"))
+            .env("KUBECONFIG", self.kubeconfig_path())
+            .args(arguments)
+            .output()
+            .context(PrepareSnafu { what: "kubectl" })
+    }
+
+    /// Every request that was answered so far.
+    pub fn audit(&self) -> Result<Vec<AuditedRequest>, KubeServerError> {
+        let log = fs::read_to_string(self.directory.path().join("audit.log"))
+            .context(PrepareSnafu { what: "the audit log" })?;
+        Ok(log.lines().filter_map(AuditedRequest::parse).collect())
+    }
+
+    /// Stops the API server and leaves its data.
+    pub fn stop_api(&self) {
+        drop(self.api_server.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Starts the API server on the same address as before, and waits until it is ready.
+    pub async fn start_api(&self) -> Result<(), KubeServerError> {
+        let file = |name: &str| self.directory.path().join(name).display().to_string();
+        let server = Guarded::start(
+            &self.programs.join("kube-apiserver"),
+            [
+                format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
+                "--bind-address=127.0.0.1".to_owned(),
+                "--advertise-address=127.0.0.1".to_owned(),
+                format!("--secure-port={}", self.port),
+                format!("--cert-dir={}", file("certs")),
+                format!("--tls-cert-file={}", file("server.crt")),
+                format!("--tls-private-key-file={}", file("server.key")),
+                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+                format!("--service-account-key-file={}", file("account.pub")),
+                format!("--service-account-signing-key-file={}", file("account.key")),
+                "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+                "--authorization-mode=RBAC".to_owned(),
+                format!("--token-auth-file={}", file("tokens.csv")),
+                "--disable-admission-plugins=ServiceAccount".to_owned(),
+                format!("--audit-policy-file={}", file("audit.yaml")),
+                format!("--audit-log-path={}", file("audit.log")),
+                "--shutdown-delay-duration=0s".to_owned(),
+                "--v=0".to_owned(),
+            ],
+            log_file(self.directory.path(), "kube-apiserver.log")?,
+            None,
+        )?;
+        *self.api_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        self.await_ready().await
+    }
+
+    async fn await_ready(&self) -> Result<(), KubeServerError> {
+        let limit = Instant::now() + READY_LIMIT;
+        loop {
+            let client = self.client().await?;
+            let request = Request::get("/readyz")
+                .body(Vec::new())
+                .map_err(|error| KubeServerError::MakeClient { message: error.to_string() })?;
+            if client.request_text(request).await.is_ok() {
+                return Ok(());
+            }
+            let is_running = |server: &Option<Guarded>| server.as_ref().is_some_and(Guarded::is_running);
+            let has_died = !is_running(&self.api_server.lock().unwrap_or_else(PoisonError::into_inner));
+            if has_died || Instant::now() > limit {
+                let log =
+                    fs::read_to_string(self.directory.path().join("kube-apiserver.log")).unwrap_or_default();
+                let lines: Vec<_> = log.lines().rev().take(15).collect();
+                return AwaitReadySnafu { log: lines.into_iter().rev().collect::<Vec<_>>().join("\n") }
+                    .fail();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn start_controller_manager(&self) -> Result<Guarded, KubeServerError> {
+        let path = self.directory.path();
+        let arguments = [
+            format!("--kubeconfig={}", self.kubeconfig_path().display()),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", free_port()?),
+            format!("--cert-dir={}", path.join("controller-manager").display()),
+            "--leader-elect=false".to_owned(),
+            format!("--service-account-private-key-file={}", path.join("account.key").display()),
+        ];
+        let program = self.programs.join("kube-controller-manager");
+        Ok(Guarded::start(&program, arguments, log_file(path, "kube-controller-manager.log")?, None)?)
+    }
+
+    fn write_kubeconfig(&self, user: &User) -> Result<(), KubeServerError> {
+        let authority = self.directory.path().join("authority.crt");
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user.name}}],
+            "clusters": [{"name": "test", "cluster": {
+                "server": format!("https://127.0.0.1:{}", self.port),
+                "certificate-authority": authority,
+            }}],
+            "users": [{"name": user.name, "user": {"token": user.token()}}],
+        });
+        write(&self.kubeconfig_of(&user.name), config.to_string())
+    }
+}
+
+impl Drop for KubeServer {
+    fn drop(&mut self) {
+        // The API server hangs in its shutdown if etcd is gone first.
+        drop(self.controller_manager.take());
+        self.stop_api();
+        drop(self.etcd.take());
+    }
+}
+
+fn find_programs() -> Result<PathBuf, KubeServerError> {
+    let directory = match std::env::var_os(PROGRAMS_VARIABLE) {
+        Some(directory) => PathBuf::from(directory),
+        None => build_programs()?,
+    };
+    for program in ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"] {
+        let path = directory.join(program);
+        ensure!(path.is_file(), FindProgramsSnafu { message: format!("there is no {}", path.display()) });
+    }
+    Ok(directory)
+}
+
+/// Runs the build script, which builds only what its cache lacks and prints where it is.
+fn build_programs() -> Result<PathBuf, KubeServerError> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/kube/build.sh");
+    let output = Command::new(&script).output().map_err(|error| KubeServerError::FindPrograms {
+        message: format!("{}: {error}", script.display()),
+    })?;
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), FindProgramsSnafu { message });
+    let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    (!printed.is_empty()).then(|| PathBuf::from(printed)).context(FindProgramsSnafu { message })
+}
+
+/// Keys, tokens and the audit policy.
+fn write_files(directory: &Path, options: &Options) -> Result<(), KubeServerError> {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().context(MakeCertificatesSnafu)?;
+    let authority = CertifiedIssuer::self_signed(authority, key).context(MakeCertificatesSnafu)?;
+    let key = KeyPair::generate().context(MakeCertificatesSnafu)?;
+    let server = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])
+        .and_then(|parameters| parameters.signed_by(&key, &authority))
+        .context(MakeCertificatesSnafu)?;
+    let account = KeyPair::generate().context(MakeCertificatesSnafu)?;
+    let admin = User::new(ADMIN, &["system:masters"]);
+    let line = |user: &User| {
+        let User { name, groups } = user;
+        format!("{},{name},{name},\"{}\"", user.token(), groups.join(","))
+    };
+    let tokens = options.users.iter().chain([&admin]).map(line).collect::<Vec<_>>().join("\n");
+    write(&directory.join("authority.crt"), authority.pem())?;
+    write(&directory.join("server.crt"), server.pem())?;
+    write(&directory.join("server.key"), key.serialize_pem())?;
+    write(&directory.join("account.key"), account.serialize_pem())?;
+    write(&directory.join("account.pub"), account.public_key_pem())?;
+    write(&directory.join("tokens.csv"), tokens)?;
+    write(&directory.join("audit.yaml"), AUDIT_POLICY)
+}
+
+fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), KubeServerError> {
+    fs::write(path, content).with_context(|_| PrepareSnafu { what: path.display().to_string() })
+}
+
+fn log_file(directory: &Path, name: &str) -> Result<File, KubeServerError> {
+    let path = directory.join(name);
+    let opened = OpenOptions::new().create(true).append(true).open(&path);
+    opened.with_context(|_| PrepareSnafu { what: path.display().to_string() })
+}
+
+/// A port that nobody listens on. Somebody may take it before we do, which the start then reports.
+fn free_port() -> Result<u16, KubeServerError> {
+    let listener = TcpListener::bind("127.0.0.1:0").context(PrepareSnafu { what: "a port" })?;
+    Ok(listener.local_addr().context(PrepareSnafu { what: "a port" })?.port())
+}

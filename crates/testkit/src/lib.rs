@@ -1,0 +1,9 @@
+//! Real servers for tests. A dev-dependency only.
+
+mod audit;
+mod guarded;
+mod kube;
+
+pub use audit::AuditedRequest;
+pub use guarded::{Guarded, GuardedError};
+pub use kube::{KubeServer, KubeServerError, Options, User};
