@@ -1,4 +1,65 @@
-//! Condition types and reasons, by the words users see in `kubectl describe`.
+//! Condition types and reasons, by the words users see in `kubectl describe`, and how a condition is set.
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+
+/// What a condition is to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement<'a> {
+    /// Type of the condition, for example `Ready`.
+    pub type_: &'a str,
+    /// `True`, `False` or, as `None`, `Unknown`.
+    pub status: Option<bool>,
+    /// Reason in `CamelCase`.
+    pub reason: &'a str,
+    /// Sentence for a person.
+    pub message: &'a str,
+}
+
+/// Makes the conditions say this as of `generation`.
+///
+/// The transition time moves only with the status, so that saying the same again changes nothing. A condition keeps
+/// its place; a type that is there twice, which only a foreign hand can have made, is there once afterwards.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    statement: &Statement<'_>,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let status = status_text(statement.status);
+    let before = conditions.iter().find(|each| each.type_ == statement.type_);
+    let last_transition_time = match before {
+        Some(before) if before.status == status => before.last_transition_time.clone(),
+        _ => Time(now),
+    };
+    let condition = Condition {
+        type_: statement.type_.to_owned(),
+        status: status.to_owned(),
+        reason: statement.reason.to_owned(),
+        message: statement.message.to_owned(),
+        observed_generation: generation,
+        last_transition_time,
+    };
+    let place = conditions.iter().position(|each| each.type_ == statement.type_).unwrap_or(conditions.len());
+    conditions.retain(|each| each.type_ != statement.type_);
+    conditions.insert(place.min(conditions.len()), condition);
+}
+
+/// Whether the condition is there and true.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    conditions.iter().any(|each| each.type_ == type_ && each.status == "True")
+}
+
+fn status_text(status: Option<bool>) -> &'static str {
+    match status {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "Unknown",
+    }
+}
 
 /// Overall readiness; every kind has it.
 pub const READY: &str = "Ready";
@@ -39,4 +100,61 @@ pub mod reason {
     pub const INSUFFICIENT_RESOURCES: &str = "InsufficientResources";
     /// KubeVirt's API refused or did not answer.
     pub const KUBEVIRT_API_ERROR: &str = "KubeVirtApiError";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(status: Option<bool>, message: &str) -> Statement<'_> {
+        Statement { type_: "Ready", status, reason: "Because", message }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn the_transition_time_moves_only_with_the_status() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, &ready(Some(false), "not yet"), Some(1), at(1));
+        set(&mut conditions, &ready(Some(false), "still not"), Some(2), at(2));
+        assert_eq!(conditions[0].last_transition_time, Time(at(1)));
+        assert_eq!(conditions[0].message, "still not");
+        assert_eq!(conditions[0].observed_generation, Some(2));
+        set(&mut conditions, &ready(Some(true), "yes"), Some(2), at(3));
+        assert_eq!(conditions[0].last_transition_time, Time(at(3)));
+        assert_eq!(conditions.len(), 1);
+    }
+
+    #[test]
+    fn saying_the_same_again_changes_nothing() {
+        let mut conditions = Vec::new();
+        set(&mut conditions, &ready(None, "who knows"), Some(1), at(1));
+        let before = conditions.clone();
+        set(&mut conditions, &ready(None, "who knows"), Some(1), at(9));
+        assert_eq!(conditions, before);
+    }
+
+    #[test]
+    fn order_is_kept_and_duplicates_go() {
+        let mut conditions = Vec::new();
+        for type_ in ["A", "Ready", "B"] {
+            set(&mut conditions, &Statement { type_, ..ready(Some(true), "") }, None, at(1));
+        }
+        conditions.push(conditions[1].clone());
+        set(&mut conditions, &ready(Some(false), "no"), None, at(2));
+        let types: Vec<_> = conditions.iter().map(|each| each.type_.as_str()).collect();
+        assert_eq!(types, ["A", "Ready", "B"]);
+    }
+
+    #[test]
+    fn only_a_true_condition_is_true() {
+        let mut conditions = Vec::new();
+        assert!(!is_true(&conditions, "Ready"));
+        set(&mut conditions, &ready(None, ""), None, at(1));
+        assert!(!is_true(&conditions, "Ready"));
+        set(&mut conditions, &ready(Some(true), ""), None, at(1));
+        assert!(is_true(&conditions, "Ready"));
+    }
 }

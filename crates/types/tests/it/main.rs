@@ -4,3 +4,5 @@
 
 mod builders;
 mod samples;
+#[cfg(feature = "integration")]
+mod server;

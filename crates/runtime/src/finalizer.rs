@@ -1,0 +1,126 @@
+//! The first and the last write to an object, as pure patches.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+/// The one patch that makes an object ours: the finalizer and annotations that it lacks. `None` if it has them all,
+/// or if it is being deleted, when a server no longer takes finalizers.
+///
+/// It carries uid and resourceVersion: if the object changed meanwhile, or was deleted and made again, the patch
+/// conflicts, instead of bringing back a finalizer that somebody just removed.
+#[must_use]
+pub fn first_patch(
+    metadata: &ObjectMeta,
+    finalizer: &str,
+    annotations: &BTreeMap<String, String>,
+) -> Option<Value> {
+    if metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let mut fields = json!({ "uid": metadata.uid, "resourceVersion": metadata.resource_version });
+    let mut is_needed = false;
+    if !has(metadata, finalizer) {
+        let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
+        finalizers.push(finalizer.to_owned());
+        insert(&mut fields, "finalizers", json!(finalizers));
+        is_needed = true;
+    }
+    let present = metadata.annotations.as_ref();
+    let missing: BTreeMap<_, _> = annotations
+        .iter()
+        .filter(|(key, value)| present.and_then(|present| present.get(*key)) != Some(value))
+        .collect();
+    if !missing.is_empty() {
+        insert(&mut fields, "annotations", json!(missing));
+        is_needed = true;
+    }
+    is_needed.then(|| json!({ "metadata": fields }))
+}
+
+/// The patch that lets an object go. `None` if it does not have our finalizer.
+#[must_use]
+pub fn removal_patch(metadata: &ObjectMeta, finalizer: &str) -> Option<Value> {
+    if !has(metadata, finalizer) {
+        return None;
+    }
+    let rest: Vec<_> =
+        metadata.finalizers.iter().flatten().filter(|each| each.as_str() != finalizer).collect();
+    Some(json!({ "metadata": {
+        "uid": metadata.uid,
+        "resourceVersion": metadata.resource_version,
+        "finalizers": rest,
+    }}))
+}
+
+/// Whether the object has the finalizer.
+#[must_use]
+pub fn has(metadata: &ObjectMeta, finalizer: &str) -> bool {
+    metadata.finalizers.iter().flatten().any(|each| each == finalizer)
+}
+
+fn insert(fields: &mut Value, name: &str, value: Value) {
+    if let Some(fields) = fields.as_object_mut() {
+        fields.insert(name.to_owned(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+
+    use super::*;
+
+    const OURS: &str = "example.io/cleanup";
+
+    fn metadata(finalizers: &[&str]) -> ObjectMeta {
+        ObjectMeta {
+            uid: Some("u".into()),
+            resource_version: Some("7".into()),
+            finalizers: Some(finalizers.iter().map(ToString::to_string).collect()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn identity() -> BTreeMap<String, String> {
+        [("example.io/identity".to_owned(), "u".to_owned())].into()
+    }
+
+    #[test]
+    fn the_first_patch_adds_finalizer_and_annotations_at_once() {
+        assert_eq!(
+            first_patch(&metadata(&["other"]), OURS, &identity()).unwrap(),
+            json!({"metadata": {
+                "uid": "u", "resourceVersion": "7", "finalizers": ["other", OURS],
+                "annotations": {"example.io/identity": "u"},
+            }})
+        );
+    }
+
+    #[test]
+    fn only_what_is_missing_is_patched() {
+        let mut metadata = metadata(&[OURS]);
+        let patch = first_patch(&metadata, OURS, &identity()).unwrap();
+        assert_eq!(patch["metadata"].get("finalizers"), None);
+        metadata.annotations = Some(identity());
+        assert_eq!(first_patch(&metadata, OURS, &identity()), None);
+        assert_eq!(first_patch(&metadata, OURS, &BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn an_object_on_its_way_out_is_not_claimed() {
+        let leaving =
+            ObjectMeta { deletion_timestamp: Some(Time(Timestamp::UNIX_EPOCH)), ..metadata(&["other"]) };
+        assert_eq!(first_patch(&leaving, OURS, &identity()), None);
+    }
+
+    #[test]
+    fn removal_takes_only_our_finalizer() {
+        assert_eq!(
+            removal_patch(&metadata(&["a", OURS, "b"]), OURS).unwrap(),
+            json!({"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": ["a", "b"]}})
+        );
+        assert_eq!(removal_patch(&metadata(&["a"]), OURS), None);
+    }
+}

@@ -1,0 +1,435 @@
+//! Leader election on a `Lease`, one per operator.
+//!
+//! The holder writes the lease every 5 s. It believes that it leads for 10 s after the start of its last successful
+//! write, others wait 15 s after the last write that they *saw*: both measure on their own clock, so no two clocks are
+//! ever compared, and the holder has stopped acting before anybody else may start. The lease is watched: one that is
+//! released is taken at once.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::PostParams,
+    runtime::{WatchStreamExt, watcher},
+};
+use snafu::{ResultExt, Snafu};
+use tokio::{
+    sync::watch,
+    time::{sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use vitistack_clients::kubernetes::explain;
+
+use crate::{
+    cache::explain_watch,
+    health::{Health, Heart, Readiness},
+};
+
+/// How long others wait after the last write that they saw.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+const LEASE_SECONDS: i32 = 15;
+/// How often the holder writes.
+const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// When a holder that could not write stops acting, counted from the start of its last successful write.
+const STOP_AFTER: Duration = Duration::from_secs(10);
+/// Pause after a failed write.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Longest wait for one answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Why the lease was not written.
+#[derive(Debug, Snafu)]
+enum LeaseError {
+    #[snafu(display("failed to write lease {name:?}: {}", explain(source)))]
+    WriteLease {
+        name: String,
+        #[snafu(source(from(kube::Error, Box::new)))]
+        source: Box<kube::Error>,
+    },
+    #[snafu(display("failed to write lease {name:?}: no answer within {limit:?}"))]
+    AwaitAnswer { name: String, limit: Duration },
+}
+
+/// What to do about the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    /// There is none: make it.
+    Create,
+    /// Nobody holds it, or its holder was silent for too long.
+    Take,
+    /// It is ours.
+    Renew,
+    /// Somebody else holds it until then at least.
+    Wait { until: Instant },
+}
+
+/// Decides from the lease as it was last seen, which changed last at `changed` on our own clock.
+fn decide(lease: Option<&Lease>, me: &str, changed: Instant, now: Instant) -> Decision {
+    let Some(lease) = lease else { return Decision::Create };
+    match holder(lease) {
+        None => Decision::Take,
+        Some(holder) if holder == me => Decision::Renew,
+        Some(_) => {
+            let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+            let duration = seconds
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map_or(LEASE_DURATION, Duration::from_secs);
+            let until = changed + duration;
+            if until <= now { Decision::Take } else { Decision::Wait { until } }
+        }
+    }
+}
+
+/// Who holds the lease, if anybody.
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+}
+
+/// The lease with `me` as holder, counting the transition if somebody else, or nobody, held it before.
+fn held(lease: Option<&Lease>, name: &str, me: &str, now: Timestamp) -> Lease {
+    let before = lease.and_then(|lease| lease.spec.clone()).unwrap_or_default();
+    let is_ours = lease.and_then(holder) == Some(me);
+    let transitions = match lease {
+        None => 0,
+        Some(_) => before.lease_transitions.unwrap_or(0).saturating_add(i32::from(!is_ours)),
+    };
+    let metadata = lease.map_or_else(
+        || ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        |lease| lease.metadata.clone(),
+    );
+    Lease {
+        metadata,
+        spec: Some(LeaseSpec {
+            holder_identity: Some(me.to_owned()),
+            lease_duration_seconds: Some(LEASE_SECONDS),
+            acquire_time: if is_ours { before.acquire_time } else { Some(MicroTime(now)) },
+            renew_time: Some(MicroTime(now)),
+            lease_transitions: Some(transitions),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+/// The lease without a holder.
+fn released(lease: &Lease, now: Timestamp) -> Lease {
+    let mut lease = lease.clone();
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(String::new());
+    spec.renew_time = Some(MicroTime(now));
+    lease
+}
+
+/// What was last seen of the lease.
+#[derive(Debug)]
+struct Seen {
+    lease: Option<Lease>,
+    changed: Instant,
+    /// False until the first answer: not knowing is not the same as there being none.
+    is_known: bool,
+}
+
+impl Seen {
+    fn note(&mut self, lease: Option<Lease>, now: Instant) {
+        let version =
+            |lease: &Option<Lease>| lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
+        if !self.is_known || version(&self.lease) != version(&lease) {
+            self.changed = now;
+        }
+        self.lease = lease;
+        self.is_known = true;
+    }
+}
+
+/// One candidate for the lease of one operator.
+pub struct Election {
+    api: Api<Lease>,
+    name: String,
+    me: String,
+    leads: watch::Sender<bool>,
+    readiness: Readiness,
+    heart: Heart,
+    seen: Seen,
+    listed: Option<Lease>,
+    renewed: Option<Instant>,
+    not_before: Instant,
+}
+
+impl Election {
+    /// A candidate `me` for the lease `name` in `namespace`; whether it leads is told to `leads`.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        me: &str,
+        leads: watch::Sender<bool>,
+        health: &Health,
+    ) -> Self {
+        let now = Instant::now();
+        let check = format!("lease {name}");
+        Self {
+            api: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            me: me.to_owned(),
+            leads,
+            readiness: health.readiness(&check),
+            heart: health.heart(&check, now),
+            seen: Seen { lease: None, changed: now, is_known: false },
+            listed: None,
+            renewed: None,
+            not_before: now,
+        }
+    }
+
+    /// Takes part until told to end, and releases the lease then. Whoever ends it has stopped acting before.
+    pub async fn run(mut self, end: CancellationToken) {
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut changes = watcher(self.api.clone(), config).default_backoff().boxed();
+        loop {
+            let wake = self.act().await.min(Instant::now() + RENEW_EVERY);
+            self.heart.beat(Instant::now());
+            tokio::select! {
+                () = end.cancelled() => break,
+                () = sleep_until(wake.into()) => {}
+                () = self.hear(&mut changes) => {}
+            }
+        }
+        self.release().await;
+        self.heart.finish();
+    }
+
+    /// Does what is to be done now and returns when to look again.
+    async fn act(&mut self) -> Instant {
+        let now = Instant::now();
+        if let Some(renewed) = self.renewed
+            && now >= renewed + STOP_AFTER
+        {
+            self.step_down("could not renew it in time");
+        }
+        if !self.seen.is_known {
+            return now + RENEW_EVERY;
+        }
+        match (decide(self.seen.lease.as_ref(), &self.me, self.seen.changed, now), self.renewed) {
+            (Decision::Wait { until }, renewed) => {
+                if renewed.is_some() {
+                    self.step_down("somebody else holds it");
+                }
+                let other = self.seen.lease.as_ref().and_then(holder).unwrap_or_default();
+                self.readiness.pass(format!("standing by, {other} leads"));
+                until
+            }
+            (Decision::Renew, Some(renewed)) if now < (renewed + RENEW_EVERY).max(self.not_before) => {
+                (renewed + RENEW_EVERY).max(self.not_before).min(renewed + STOP_AFTER)
+            }
+            _ if now < self.not_before => self.not_before,
+            _ => {
+                self.write(now).await;
+                Instant::now()
+            }
+        }
+    }
+
+    /// Writes the lease as ours.
+    async fn write(&mut self, started: Instant) {
+        // Never longer than we may believe that we lead.
+        let limit = self.renewed.map_or(ANSWER_LIMIT, |renewed| {
+            (renewed + STOP_AFTER).saturating_duration_since(started).min(ANSWER_LIMIT)
+        });
+        let lease = held(self.seen.lease.as_ref(), &self.name, &self.me, Timestamp::now());
+        let parameters = PostParams::default();
+        let answer = if self.seen.lease.is_some() {
+            timeout(limit, self.api.replace(&self.name, &parameters, &lease)).await
+        } else {
+            timeout(limit, self.api.create(&parameters, &lease)).await
+        };
+        let result = match answer {
+            Ok(answer) => answer.context(WriteLeaseSnafu { name: &self.name }),
+            Err(_) => AwaitAnswerSnafu { name: &self.name, limit }.fail(),
+        };
+        match result {
+            Ok(lease) => {
+                self.seen.note(Some(lease), Instant::now());
+                self.renewed = Some(started);
+                self.readiness.pass("leading");
+                if !self.leads.send_replace(true) {
+                    tracing::info!(lease = self.name, "leading");
+                }
+            }
+            Err(error) => {
+                self.not_before = Instant::now() + RETRY_AFTER;
+                self.readiness.fail(error.to_string());
+                if matches!(&error, LeaseError::WriteLease { source, .. } if is_conflict(source)) {
+                    // Somebody was faster, or our watch lags: see for ourselves.
+                    if let Ok(Ok(lease)) = timeout(ANSWER_LIMIT, self.api.get_opt(&self.name)).await {
+                        self.seen.note(lease, Instant::now());
+                    }
+                } else {
+                    tracing::warn!(lease = self.name, "{error}");
+                }
+            }
+        }
+    }
+
+    /// Waits for the next change of the lease and notes it.
+    async fn hear(&mut self, changes: &mut BoxStream<'static, watcher::Result<watcher::Event<Lease>>>) {
+        let Some(event) = changes.next().await else { return std::future::pending().await };
+        let now = Instant::now();
+        match event {
+            Ok(watcher::Event::Init) => self.listed = None,
+            Ok(watcher::Event::InitApply(lease)) => self.listed = Some(lease),
+            Ok(watcher::Event::InitDone) => {
+                let lease = self.listed.take();
+                self.note_newer(lease, now);
+            }
+            Ok(watcher::Event::Apply(lease)) => self.note_newer(Some(lease), now),
+            Ok(watcher::Event::Delete(_)) => self.note_newer(None, now),
+            Err(error) => {
+                let why = format!("failed to watch lease {:?}: {}", self.name, explain_watch(&error));
+                tracing::warn!(lease = self.name, "{why}");
+                self.readiness.fail(why);
+            }
+        }
+    }
+
+    /// Notes what the watch said, unless it is an echo from before our own last write.
+    fn note_newer(&mut self, lease: Option<Lease>, now: Instant) {
+        if self.renewed.is_some() && lease.as_ref().and_then(holder) == Some(self.me.as_str()) {
+            return;
+        }
+        if self.renewed.is_some() && is_older(lease.as_ref(), self.seen.lease.as_ref()) {
+            return;
+        }
+        self.seen.note(lease, now);
+    }
+
+    fn step_down(&mut self, why: &str) {
+        self.renewed = None;
+        self.leads.send_replace(false);
+        tracing::warn!(lease = self.name, "no longer leading: {why}");
+        self.readiness.fail(format!("no longer leading: {why}"));
+    }
+
+    async fn release(&mut self) {
+        if self.renewed.take().is_none() {
+            return;
+        }
+        self.leads.send_replace(false);
+        let Some(lease) = &self.seen.lease else { return };
+        let lease = released(lease, Timestamp::now());
+        match timeout(ANSWER_LIMIT, self.api.replace(&self.name, &PostParams::default(), &lease)).await {
+            Ok(Ok(_)) => tracing::info!(lease = self.name, "released"),
+            Ok(Err(error)) => {
+                tracing::warn!(lease = self.name, "failed to release the lease: {}", explain(&error));
+            }
+            Err(_) => tracing::warn!(lease = self.name, "failed to release the lease: no answer"),
+        }
+    }
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// Whether the server wrote `lease` before `known`. Versions are compared as numbers, which Kubernetes guarantees for
+/// objects of one resource; without numbers nothing counts as older.
+fn is_older(lease: Option<&Lease>, known: Option<&Lease>) -> bool {
+    let version = |lease: Option<&Lease>| lease?.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    matches!((version(lease), version(known)), (Some(lease), Some(known)) if lease < known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(holder: &str, transitions: i32) -> Lease {
+        let mut lease = held(None, "operator", holder, Timestamp::UNIX_EPOCH);
+        lease.metadata.resource_version = Some("7".into());
+        lease.spec.as_mut().unwrap().lease_transitions = Some(transitions);
+        lease
+    }
+
+    fn spec(lease: &Lease) -> &LeaseSpec {
+        lease.spec.as_ref().unwrap()
+    }
+
+    #[test]
+    fn without_a_lease_it_is_made() {
+        let now = Instant::now();
+        assert_eq!(decide(None, "me", now, now), Decision::Create);
+        let made = held(None, "operator", "me", Timestamp::UNIX_EPOCH);
+        assert_eq!(spec(&made).lease_transitions, Some(0));
+        assert_eq!(made.metadata.resource_version, None);
+    }
+
+    #[test]
+    fn a_released_lease_is_taken_at_once() {
+        let now = Instant::now();
+        let free = released(&lease("other", 3), Timestamp::UNIX_EPOCH);
+        assert_eq!(decide(Some(&free), "me", now, now), Decision::Take);
+        let taken = held(Some(&free), "operator", "me", Timestamp::UNIX_EPOCH);
+        assert_eq!(spec(&taken).lease_transitions, Some(4));
+        assert_eq!(taken.metadata.resource_version.as_deref(), Some("7"), "so that a race conflicts");
+    }
+
+    #[test]
+    fn a_silent_holder_is_replaced_after_its_own_duration_on_our_clock() {
+        let changed = Instant::now();
+        let mut other = lease("other", 0);
+        let until = changed + LEASE_DURATION;
+        assert_eq!(decide(Some(&other), "me", changed, changed), Decision::Wait { until });
+        assert_eq!(decide(Some(&other), "me", changed, until), Decision::Take);
+        other.spec.as_mut().unwrap().lease_duration_seconds = Some(60);
+        assert_eq!(
+            decide(Some(&other), "me", changed, until),
+            Decision::Wait { until: changed + Duration::from_mins(1) }
+        );
+    }
+
+    #[test]
+    fn our_own_lease_is_renewed_without_a_transition() {
+        let now = Instant::now();
+        let ours = lease("me", 3);
+        assert_eq!(decide(Some(&ours), "me", now, now), Decision::Renew);
+        let later = Timestamp::from_second(5).unwrap();
+        let renewed = held(Some(&ours), "operator", "me", later);
+        assert_eq!(spec(&renewed).lease_transitions, Some(3));
+        assert_eq!(spec(&renewed).acquire_time, Some(MicroTime(Timestamp::UNIX_EPOCH)));
+        assert_eq!(spec(&renewed).renew_time, Some(MicroTime(later)));
+    }
+
+    #[test]
+    fn the_holder_stops_before_others_may_start() {
+        assert!(STOP_AFTER < LEASE_DURATION);
+        assert!(RENEW_EVERY + RETRY_AFTER < STOP_AFTER);
+        assert_eq!(LEASE_DURATION.as_secs(), u64::try_from(LEASE_SECONDS).unwrap());
+    }
+
+    #[test]
+    fn seeing_the_same_version_again_does_not_prolong_a_lease() {
+        let start = Instant::now();
+        let mut seen = Seen { lease: None, changed: start, is_known: false };
+        let later = start + Duration::from_secs(9);
+        seen.note(Some(lease("other", 0)), start);
+        seen.note(Some(lease("other", 0)), later);
+        assert_eq!(seen.changed, start);
+        let mut renewed = lease("other", 0);
+        renewed.metadata.resource_version = Some("8".into());
+        seen.note(Some(renewed), later);
+        assert_eq!(seen.changed, later);
+    }
+
+    #[test]
+    fn an_echo_from_before_our_own_write_is_older() {
+        let mut newer = lease("me", 1);
+        newer.metadata.resource_version = Some("10".into());
+        assert!(is_older(Some(&lease("other", 0)), Some(&newer)));
+        assert!(!is_older(Some(&newer), Some(&lease("other", 0))));
+        assert!(!is_older(None, Some(&newer)));
+    }
+}

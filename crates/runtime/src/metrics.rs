@@ -1,0 +1,167 @@
+//! The series that every operator has.
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+use crate::queue::Lane;
+
+/// Upper bounds of the duration buckets, in seconds: from a look into the caches to a slow foreign API.
+const BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabel {
+    controller: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    controller: String,
+    error_type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    controller: String,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LaneLabels {
+    controller: String,
+    lane: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: String,
+}
+
+/// The series of one operator.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    durations: Family<ControllerLabel, Histogram>,
+    errors: Family<ErrorLabels, Counter>,
+    outcomes: Family<OutcomeLabels, Counter>,
+    depth: Family<LaneLabels, Gauge>,
+    leader: Gauge,
+}
+
+impl Metrics {
+    /// Registers the series in a registry that already has the operator's prefix.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+            errors: Family::default(),
+            outcomes: Family::default(),
+            depth: Family::default(),
+            leader: Gauge::default(),
+        };
+        registry.register(
+            "reconciliation_duration_seconds",
+            "Reconciliation duration",
+            metrics.durations.clone(),
+        );
+        registry.register("reconciliation_errors", "Reconciliation errors", metrics.errors.clone());
+        registry.register(
+            "reconciliation_outcomes",
+            "Reconciliations by how they ended",
+            metrics.outcomes.clone(),
+        );
+        registry.register("queue_depth", "Objects that wait for a slot", metrics.depth.clone());
+        registry.register("leader", "1 while this replica leads", metrics.leader.clone());
+        metrics
+    }
+
+    /// A reconcile ended with an outcome.
+    pub fn reconciled(&self, controller: &str, outcome: &'static str, took: Duration) {
+        self.observe(controller, took);
+        self.outcomes.get_or_create(&OutcomeLabels { controller: controller.to_owned(), outcome }).inc();
+    }
+
+    /// A reconcile ended with an error.
+    pub fn failed(&self, controller: &str, error_type: &'static str, took: Duration) {
+        self.observe(controller, took);
+        self.errors.get_or_create(&ErrorLabels { controller: controller.to_owned(), error_type }).inc();
+    }
+
+    /// So many objects of a lane wait.
+    pub fn waiting(&self, controller: &str, lane: Lane, depth: usize) {
+        let labels = LaneLabels { controller: controller.to_owned(), lane: lane.name() };
+        self.depth.get_or_create(&labels).set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+
+    /// Whether this replica leads.
+    pub fn leads(&self, leads: bool) {
+        self.leader.set(leads.into());
+    }
+
+    fn observe(&self, controller: &str, took: Duration) {
+        let labels = ControllerLabel { controller: controller.to_owned() };
+        self.durations.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+}
+
+/// How many objects of a kind could not be decoded, over all caches of the process.
+#[derive(Clone, Debug, Default)]
+pub struct Undecodable(Family<KindLabel, Gauge>);
+
+impl Undecodable {
+    /// Registers the series.
+    pub fn register(registry: &mut Registry) -> Self {
+        let series = Self::default();
+        registry.register(
+            "undecodable_objects",
+            "Objects that do not fit their kind and are skipped",
+            series.0.clone(),
+        );
+        series
+    }
+
+    /// So many objects of a kind cannot be decoded.
+    pub fn set(&self, kind: &str, count: usize) {
+        let labels = KindLabel { kind: kind.to_owned() };
+        self.0.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+}
+
+/// The registry as text in the `OpenMetrics` format.
+#[must_use]
+pub fn render(registry: &Arc<Registry>) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = encode(&mut text, registry);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_have_the_documented_names_and_labels() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(registry.sub_registry_with_prefix("kubevirt_operator"));
+        let undecodable = Undecodable::register(&mut registry);
+        metrics.reconciled("Machine", "done", Duration::from_millis(20));
+        metrics.failed("Machine", "TemplateNotFound", Duration::from_millis(20));
+        metrics.waiting("Machine", Lane::Create, 3);
+        metrics.leads(true);
+        undecodable.set("Machine", 2);
+        let text = render(&Arc::new(registry));
+        for line in [
+            "kubevirt_operator_reconciliation_duration_seconds_count{controller=\"Machine\"} 2",
+            "kubevirt_operator_reconciliation_errors_total{controller=\"Machine\",error_type=\"TemplateNotFound\"} 1",
+            "kubevirt_operator_reconciliation_outcomes_total{controller=\"Machine\",outcome=\"done\"} 1",
+            "kubevirt_operator_queue_depth{controller=\"Machine\",lane=\"create\"} 3",
+            "kubevirt_operator_leader 1",
+            "undecodable_objects{kind=\"Machine\"} 2",
+        ] {
+            assert!(text.lines().any(|each| each == line), "{line} is missing in\n{text}");
+        }
+    }
+}
