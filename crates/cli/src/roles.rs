@@ -6,6 +6,7 @@ use k8s_openapi::{
     api::rbac::v1::{ClusterRole, PolicyRule},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use vitistack_runtime::permissions::{PERMISSIONS, Permission};
 use vitistack_types::{GROUP, definitions};
 
 const READ: [&str; 3] = ["get", "list", "watch"];
@@ -29,7 +30,20 @@ pub fn roles() -> Vec<ClusterRole> {
             vec![rule(GROUP, plurals, &READ), rule(GROUP, statuses, &["get"])],
         ),
         role("vitistack-editor", &["edit", "admin"], vec![rule(GROUP, namespaced, &WRITE)]),
+        role("vitistack-operator-kit", &[], kit(false)),
+        // For a RoleBinding in the operator's own namespace: leases elsewhere are none of its business.
+        role("vitistack-operator-kit-own-namespace", &[], kit(true)),
     ]
+}
+
+/// What the code of the controller kit says it uses.
+fn kit(own_namespace_only: bool) -> Vec<PolicyRule> {
+    let rule_of = |permission: &Permission| {
+        let resources = permission.resources.iter().map(ToString::to_string).collect();
+        rule(permission.group, resources, permission.verbs)
+    };
+    let wanted = |permission: &&Permission| permission.own_namespace_only == own_namespace_only;
+    PERMISSIONS.iter().filter(wanted).map(rule_of).collect()
 }
 
 fn rule(group: &str, resources: Vec<String>, verbs: &[&str]) -> PolicyRule {
