@@ -1,5 +1,7 @@
 //! The arguments of the command line.
 
+use std::{net::SocketAddr, path::PathBuf};
+
 use clap::{Parser, Subcommand};
 
 /// Hypervisors, clouds and bare metal as one declarative platform on the Kubernetes API.
@@ -43,4 +45,31 @@ pub enum Command {
     },
     /// Tell what this build serves, and what is still missing
     Summary,
+    /// Serve the embedded Kubernetes API on loopback until interrupted
+    #[command(
+        hide = true,
+        after_help = "Example:\n  vitistack apiserver --data-dir ./data &\n  kubectl --kubeconfig ./data/kubeconfig get namespaces"
+    )]
+    Apiserver {
+        /// Address to listen on; port 0 takes a free one
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = loopback)]
+        listen: SocketAddr,
+        /// Directory for the objects and the kubeconfig; without it everything is in memory
+        #[arg(long, value_name = "DIRECTORY", required_unless_present = "kubeconfig")]
+        data_dir: Option<PathBuf>,
+        /// File for the kubeconfig, if not DIRECTORY/kubeconfig
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
+    },
+}
+
+/// One administrator's token guards the API, so it stays on this machine.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr =
+        text.parse().map_err(|_| "write it as 127.0.0.1:6443 or [::1]:6443".to_owned())?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("it must be on loopback, such as 127.0.0.1:6443".to_owned())
+    }
 }

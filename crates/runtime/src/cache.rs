@@ -25,11 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use vitistack_clients::kubernetes::explain;
 
-use crate::{
-    health::Health,
-    metrics::Undecodable,
-    queue::{Urgency, backoff},
-};
+use crate::{health::Health, lane::Urgency, metrics::Undecodable, queue::backoff};
 
 /// Longest pause between two attempts to list.
 const PAUSE_LIMIT: Duration = Duration::from_secs(15);

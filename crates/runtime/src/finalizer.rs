@@ -54,9 +54,7 @@ pub fn removal_patch(metadata: &ObjectMeta, finalizer: &str) -> Option<Value> {
     }}))
 }
 
-/// Whether the object has the finalizer.
-#[must_use]
-pub fn has(metadata: &ObjectMeta, finalizer: &str) -> bool {
+fn has(metadata: &ObjectMeta, finalizer: &str) -> bool {
     metadata.finalizers.iter().flatten().any(|each| each == finalizer)
 }
 

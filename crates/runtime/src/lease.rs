@@ -24,7 +24,7 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use vitistack_clients::kubernetes::explain;
+use vitistack_clients::kubernetes::{explain, is_conflict};
 
 use crate::{
     cache::explain_watch,
@@ -158,6 +158,7 @@ pub struct Election {
     listed: Option<Lease>,
     renewed: Option<Instant>,
     not_before: Instant,
+    complaint: String,
 }
 
 impl Election {
@@ -184,6 +185,7 @@ impl Election {
             listed: None,
             renewed: None,
             not_before: now,
+            complaint: String::new(),
         }
     }
 
@@ -235,12 +237,15 @@ impl Election {
         }
     }
 
+    /// How long to wait for an answer: never longer than we may believe that we lead.
+    fn patience(&self, now: Instant) -> Duration {
+        let believed = self.renewed.map(|renewed| (renewed + STOP_AFTER).saturating_duration_since(now));
+        believed.map_or(ANSWER_LIMIT, |left| left.min(ANSWER_LIMIT))
+    }
+
     /// Writes the lease as ours.
     async fn write(&mut self, started: Instant) {
-        // Never longer than we may believe that we lead.
-        let limit = self.renewed.map_or(ANSWER_LIMIT, |renewed| {
-            (renewed + STOP_AFTER).saturating_duration_since(started).min(ANSWER_LIMIT)
-        });
+        let limit = self.patience(started);
         let lease = held(self.seen.lease.as_ref(), &self.name, &self.me, Timestamp::now());
         let parameters = PostParams::default();
         let answer = if self.seen.lease.is_some() {
@@ -257,20 +262,26 @@ impl Election {
                 self.seen.note(Some(lease), Instant::now());
                 self.renewed = Some(started);
                 self.readiness.pass("leading");
+                self.complaint.clear();
                 if !self.leads.send_replace(true) {
                     tracing::info!(lease = self.name, "leading");
                 }
             }
             Err(error) => {
                 self.not_before = Instant::now() + RETRY_AFTER;
-                self.readiness.fail(error.to_string());
+                let why = error.to_string();
+                self.readiness.fail(&why);
                 if matches!(&error, LeaseError::WriteLease { source, .. } if is_conflict(source)) {
                     // Somebody was faster, or our watch lags: see for ourselves.
-                    if let Ok(Ok(lease)) = timeout(ANSWER_LIMIT, self.api.get_opt(&self.name)).await {
+                    if let Ok(Ok(lease)) =
+                        timeout(self.patience(Instant::now()), self.api.get_opt(&self.name)).await
+                    {
                         self.seen.note(lease, Instant::now());
                     }
-                } else {
-                    tracing::warn!(lease = self.name, "{error}");
+                } else if self.complaint != why {
+                    // Tried again every second, but said once.
+                    tracing::warn!(lease = self.name, "{why}");
+                    self.complaint = why;
                 }
             }
         }
@@ -330,10 +341,6 @@ impl Election {
             Err(_) => tracing::warn!(lease = self.name, "failed to release the lease: no answer"),
         }
     }
-}
-
-fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 /// Whether the server wrote `lease` before `known`. Versions are compared as numbers, which Kubernetes guarantees for

@@ -112,9 +112,10 @@ impl<W> JsonLines<W> {
 
 /// One line: what is always there first, in the documented order, then the rest.
 fn line(timestamp: &Timestamp, level: &str, mut fields: Map<String, Value>) -> String {
-    let kind = fields.remove("kind");
-    if let (Some(Value::String(kind)), Some(name)) = (&kind, fields.get("name")) {
-        fields.insert(kind.to_lowercase(), name.clone());
+    if let (Some(Value::String(kind)), Some(name)) = (fields.get("kind"), fields.get("name")) {
+        let (kind, name) = (kind.to_lowercase(), name.clone());
+        fields.remove("kind");
+        fields.insert(kind, name);
     }
     let message = fields.remove("message").unwrap_or_else(|| "".into());
     let mut text = String::new();
@@ -204,6 +205,12 @@ mod tests {
                 "message": "Creating VirtualMachine resource",
             })
         );
+    }
+
+    #[test]
+    fn a_kind_without_a_name_is_a_field_like_any_other() {
+        let text = line(&Timestamp::UNIX_EPOCH, "warn", fields(json!({"kind": "Machine", "message": "m"})));
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["kind"], "Machine");
     }
 
     #[test]

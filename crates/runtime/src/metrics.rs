@@ -1,6 +1,6 @@
 //! The series that every operator has.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -8,7 +8,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::queue::Lane;
+use crate::lane::Lane;
 
 /// Upper bounds of the duration buckets, in seconds: from a look into the caches to a slow foreign API.
 const BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
@@ -131,7 +131,7 @@ impl Undecodable {
 
 /// The registry as text in the `OpenMetrics` format.
 #[must_use]
-pub fn render(registry: &Arc<Registry>) -> String {
+pub fn render(registry: &Registry) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = encode(&mut text, registry);
@@ -152,7 +152,7 @@ mod tests {
         metrics.waiting("Machine", Lane::Create, 3);
         metrics.leads(true);
         undecodable.set("Machine", 2);
-        let text = render(&Arc::new(registry));
+        let text = render(&registry);
         for line in [
             "kubevirt_operator_reconciliation_duration_seconds_count{controller=\"Machine\"} 2",
             "kubevirt_operator_reconciliation_errors_total{controller=\"Machine\",error_type=\"TemplateNotFound\"} 1",

@@ -186,21 +186,29 @@ pub async fn tls_config(directory: Option<&Path>, host: &str) -> Result<RustlsCo
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(RELOAD_EVERY).await;
-            let Ok(found) = read_pair(&directory).await else { continue };
-            if found == used {
-                continue;
-            }
-            match reloaded.reload_from_pem(found.0.clone(), found.1.clone()).await {
-                Ok(()) => tracing::info!("metrics certificate read again"),
-                Err(error) => tracing::warn!("failed to use the changed metrics certificate: {error}"),
-            }
-            used = found;
+            reload(&reloaded, &directory, &mut used).await;
         }
     });
     Ok(config)
 }
 
-async fn read_pair(directory: &Path) -> Result<(Vec<u8>, Vec<u8>), MetricsServerError> {
+/// Certificate and key, as they are in their files.
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// Uses the pair in the directory if it is another than before. What cannot be read or used changes nothing.
+async fn reload(config: &RustlsConfig, directory: &Path, used: &mut Pair) {
+    let Ok(found) = read_pair(directory).await else { return };
+    if found == *used {
+        return;
+    }
+    match config.reload_from_pem(found.0.clone(), found.1.clone()).await {
+        Ok(()) => tracing::info!("metrics certificate read again"),
+        Err(error) => tracing::warn!("failed to use the changed metrics certificate: {error}"),
+    }
+    *used = found;
+}
+
+async fn read_pair(directory: &Path) -> Result<Pair, MetricsServerError> {
     let read = async |name: &str| {
         let path = directory.join(name);
         tokio::fs::read(&path).await.context(ReadCertificateSnafu { path })
@@ -256,5 +264,30 @@ mod tests {
         let error = tls_config(Some(Path::new("/nonexistent")), "host").await.unwrap_err().to_string();
         assert!(error.contains("/nonexistent/tls.crt") && error.contains("tls.key"), "{error}");
         tls_config(None, "host").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_changed_certificate_is_used_and_a_broken_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |certificate: &str, key: &str| {
+            std::fs::write(directory.path().join("tls.crt"), certificate).unwrap();
+            std::fs::write(directory.path().join("tls.key"), key).unwrap();
+        };
+        let put_new = || {
+            let made = rcgen::generate_simple_self_signed(["host".to_owned()]).unwrap();
+            put(&made.cert.pem(), &made.signing_key.serialize_pem());
+        };
+        put_new();
+        let config = tls_config(Some(directory.path()), "host").await.unwrap();
+        let mut used = read_pair(directory.path()).await.unwrap();
+        let first = config.get_inner();
+        reload(&config, directory.path(), &mut used).await;
+        assert!(Arc::ptr_eq(&first, &config.get_inner()), "nothing changed");
+        put("broken", "broken");
+        reload(&config, directory.path(), &mut used).await;
+        assert!(Arc::ptr_eq(&first, &config.get_inner()), "the last good one stays");
+        put_new();
+        reload(&config, directory.path(), &mut used).await;
+        assert!(!Arc::ptr_eq(&first, &config.get_inner()));
     }
 }

@@ -28,9 +28,10 @@ use crate::{
     cache::{Cache, Kind},
     events::{Events, Severity},
     health::Health,
+    lane::{Lane, Urgency},
     metrics::Metrics,
     outcome::{Outcome, ReconcileError},
-    queue::{Lane, Queue, Urgency},
+    queue::Queue,
 };
 
 /// The loop turns at least so often, to show that it lives.

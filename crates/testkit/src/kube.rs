@@ -16,10 +16,10 @@ use kube::{
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
-use snafu::{OptionExt, ResultExt, Snafu, ensure};
+use snafu::{ResultExt, Snafu, ensure};
 use tempfile::TempDir;
 
-use crate::{AuditedRequest, Guarded, GuardedError};
+use crate::{AuditedRequest, Guarded, GuardedError, tools::built_by};
 
 /// Environment variable that names a directory with the programs.
 const PROGRAMS_VARIABLE: &str = "VITISTACK_KUBE_BIN";
@@ -103,6 +103,8 @@ impl User {
 pub struct Options {
     /// Whether the controller manager runs too, for garbage collection and namespaces that can be deleted.
     pub has_controller_manager: bool,
+    /// Whether etcd waits for the disk at each write, as in production; tests have no use for it, benchmarks do.
+    pub is_durable: bool,
     /// More users.
     pub users: Vec<User>,
 }
@@ -139,7 +141,7 @@ impl KubeServer {
                 format!("--listen-peer-urls={peer_url}"),
                 format!("--initial-advertise-peer-urls={peer_url}"),
                 format!("--initial-cluster=default={peer_url}"),
-                "--unsafe-no-fsync".to_owned(),
+                format!("--unsafe-no-fsync={}", !options.is_durable),
                 "--log-level=error".to_owned(),
             ],
             log_file(path, "etcd.log")?,
@@ -199,6 +201,13 @@ impl KubeServer {
             .args(arguments)
             .output()
             .context(PrepareSnafu { what: "kubectl" })
+    }
+
+    /// The processes of the server: etcd and kube-apiserver.
+    #[must_use]
+    pub fn pids(&self) -> Vec<i32> {
+        let api_server = self.api_server.lock().unwrap_or_else(PoisonError::into_inner);
+        self.etcd.iter().chain(api_server.iter()).map(Guarded::pid).collect()
     }
 
     /// Every request that was answered so far.
@@ -307,27 +316,17 @@ impl Drop for KubeServer {
 }
 
 fn find_programs() -> Result<PathBuf, KubeServerError> {
-    let directory = match std::env::var_os(PROGRAMS_VARIABLE) {
-        Some(directory) => PathBuf::from(directory),
-        None => build_programs()?,
+    let directory = if let Some(directory) = std::env::var_os(PROGRAMS_VARIABLE) {
+        PathBuf::from(directory)
+    } else {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/kube/build.sh");
+        built_by(&script).map_err(|error| KubeServerError::FindPrograms { message: error.to_string() })?
     };
     for program in ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"] {
         let path = directory.join(program);
         ensure!(path.is_file(), FindProgramsSnafu { message: format!("there is no {}", path.display()) });
     }
     Ok(directory)
-}
-
-/// Runs the build script, which builds only what its cache lacks and prints where it is.
-fn build_programs() -> Result<PathBuf, KubeServerError> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/kube/build.sh");
-    let output = Command::new(&script).output().map_err(|error| KubeServerError::FindPrograms {
-        message: format!("{}: {error}", script.display()),
-    })?;
-    let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), FindProgramsSnafu { message });
-    let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    (!printed.is_empty()).then(|| PathBuf::from(printed)).context(FindProgramsSnafu { message })
 }
 
 /// Keys, tokens and the audit policy.

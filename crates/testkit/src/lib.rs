@@ -3,7 +3,9 @@
 mod audit;
 mod guarded;
 mod kube;
+mod tools;
 
 pub use audit::AuditedRequest;
 pub use guarded::{Guarded, GuardedError};
 pub use kube::{KubeServer, KubeServerError, Options, User};
+pub use tools::{Tools, ToolsError};

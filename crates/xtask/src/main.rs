@@ -2,6 +2,7 @@
 
 mod api_rules;
 mod arrows;
+mod bench;
 mod generate;
 mod lint;
 
@@ -32,6 +33,11 @@ enum Task {
     Arrows,
     /// Fail on a field of the API that is not described, not bounded or not standard
     ApiRules,
+    /// Measure, in a release build
+    Bench {
+        #[command(subcommand)]
+        bench: bench::Bench,
+    },
     /// Run every lint and every check of generated files
     Lint,
 }
@@ -42,6 +48,7 @@ fn main() -> ExitCode {
         Task::Gen { check } => generate::run(&root, check),
         Task::Arrows => arrows::run(&root),
         Task::ApiRules => api_rules::run(),
+        Task::Bench { bench } => bench::run(&root, &bench),
         Task::Lint => lint::run(&root),
     };
     match result {

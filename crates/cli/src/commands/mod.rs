@@ -1,11 +1,14 @@
 //! What the commands do. Each writes to the output it is given.
 
+mod apiserver;
 mod summary;
 
 use std::io::{self, Write};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use snafu::{ResultExt, Snafu};
+use vitistack_apiserver::{ServeError, ServeOptions};
+use vitistack_runtime::shutdown::ShutdownError;
 use vitistack_types::{definitions, samples};
 
 use crate::{args::Command, manifests};
@@ -19,6 +22,15 @@ pub enum Error {
     /// Indicates that a manifest could not be made.
     #[snafu(display("{source}"))]
     MakeManifest { source: manifests::Error },
+    /// Indicates that the process could not be prepared for serving.
+    #[snafu(display("failed to prepare for serving: {source}"))]
+    Prepare { source: io::Error },
+    /// Indicates that the end of the process could not be listened for.
+    #[snafu(display("{source}"))]
+    ListenForEnd { source: ShutdownError },
+    /// Indicates that the API could not be served.
+    #[snafu(display("{source}"))]
+    Serve { source: ServeError },
     /// Indicates that there is nothing of that name.
     #[snafu(display("there is no {what} {name:?}: choose from {}", known.join(", ")))]
     FindName { what: &'static str, name: String, known: Vec<String> },
@@ -43,6 +55,11 @@ pub fn run(command: &Command, output: &mut dyn Write) -> Result<(), Error> {
         }
         Command::Samples { names, list } => print_samples(names, *list, output),
         Command::Summary => summary::print(output).context(WriteOutputSnafu),
+        Command::Apiserver { listen, data_dir, kubeconfig } => {
+            let options =
+                ServeOptions { listen: *listen, data_dir: data_dir.clone(), kubeconfig: kubeconfig.clone() };
+            apiserver::run(options, output)
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use snafu::{ResultExt, Snafu, ensure};
 
-use super::{Child, Ownership, contains, explain, is_not_found};
+use super::{Child, Ownership, contains, explain};
 
 /// Annotation that keeps the fingerprint of what was last applied.
 ///
@@ -92,11 +92,7 @@ pub async fn apply(
     let observed = if observed.is_some() {
         observed
     } else {
-        read = match api.get_opt(&name).await {
-            Ok(found) => found,
-            Err(error) if is_not_found(&error) => None,
-            Err(error) => return Err(error).context(ReadObjectSnafu { child }),
-        };
+        read = api.get_opt(&name).await.with_context(|_| ReadObjectSnafu { child: &child })?;
         read.as_ref()
     };
     let mut parameters = PatchParams::apply(manager);

@@ -39,12 +39,8 @@ pub fn explain(error: &kube::Error) -> String {
     sentence
 }
 
-/// Whether the server answered that there is no such object.
-pub(crate) fn is_not_found(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
-}
-
-/// Whether the server answered that a precondition (uid, resourceVersion, another owner of a field) does not hold.
-pub(crate) fn is_conflict(error: &kube::Error) -> bool {
+/// Whether the server answered that a precondition (uid, resourceVersion) does not hold.
+#[must_use]
+pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }

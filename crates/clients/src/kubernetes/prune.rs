@@ -6,7 +6,7 @@ use kube::{
 };
 use snafu::{ResultExt, Snafu};
 
-use super::{Applied, Child, Ownership, explain, is_conflict, is_not_found};
+use super::{Applied, Child, Ownership, explain, is_conflict};
 
 /// Why a child was not deleted.
 #[derive(Debug, Snafu)]
@@ -44,7 +44,9 @@ pub async fn delete(client: &Client, child: &Child) -> Result<Applied, DeleteErr
         .preconditions(Preconditions { uid: child.object.metadata.uid.clone(), resource_version: None });
     match child.api(client).delete(&child.object.name_any(), &parameters).await {
         Ok(_) => Ok(Applied::Written),
-        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(Applied::Unchanged),
+        // Gone, or replaced by a successor.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Applied::Unchanged),
+        Err(error) if is_conflict(&error) => Ok(Applied::Unchanged),
         Err(error) => Err(error).context(DeleteObjectSnafu { child: child.to_string() }),
     }
 }

@@ -22,11 +22,9 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 use vitistack_clients::kubernetes::{ApplyError, Child, apply, apply_status, delete, stale};
 use vitistack_runtime::{
-    Cache, Controller, KitArgs, Outcome, Process, ReconcileError, Reconciler, StartError, client_from,
+    Cache, Controller, KitArgs, Lane, Outcome, Process, ReconcileError, Reconciler, StartError, client_from,
     events::{Events, Severity},
-    finalizer,
-    queue::Lane,
-    settings, shutdown,
+    finalizer, settings, shutdown,
     telemetry::Telemetry,
 };
 

@@ -19,19 +19,20 @@ use kube::{
     Api, Client, Config, CustomResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
     client::Body,
-    core::DynamicObject,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tokio::sync::OnceCell;
+use vitistack_runtime::permissions::{PERMISSIONS, Permission};
 use vitistack_testkit::{Guarded, KubeServer, Options, User};
 
 use crate::widget::{Widget, WidgetSpec};
 
 /// Longest wait for anything. Reached only when something is broken.
 const LIMIT: Duration = Duration::from_mins(2);
-/// The user as whom operators run.
+/// The user as whom operators run, with exactly the rights that the kit and the example say they need.
 pub const OPERATOR: &str = "operator";
 
 static SERVER: OnceCell<KubeServer> = OnceCell::const_new();
@@ -43,11 +44,10 @@ pub async fn shared_server() -> &'static KubeServer {
 
 /// A server of its own, for a test that stops it.
 pub async fn new_server() -> KubeServer {
-    let users =
-        vec![User::new(OPERATOR, &["system:masters"]), User::new("scraper", &[]), User::new("stranger", &[])];
+    let users = vec![User::new(OPERATOR, &[]), User::new("scraper", &[]), User::new("stranger", &[])];
     let server = KubeServer::start(&Options { users, ..Options::default() }).await.unwrap();
     let client = server.client().await.unwrap();
-    let crds: Api<CustomResourceDefinition> = Api::all(client);
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     crds.create(&PostParams::default(), &Widget::crd()).await.unwrap();
     eventually("the kind to be served", async || {
         let crd = crds.get("widgets.example.io").await.ok()?;
@@ -55,7 +55,42 @@ pub async fn new_server() -> KubeServer {
         conditions.iter().any(|each| each.type_ == "Established" && each.status == "True").then_some(())
     })
     .await;
+    bind(&client, "kit", None, rules(|permission| !permission.own_namespace_only)).await;
+    let example = json!([
+        {"apiGroups": ["example.io"], "resources": ["widgets", "widgets/status"], "verbs": ["list", "watch", "patch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
+    ]);
+    bind(&client, "example", None, example).await;
     server
+}
+
+/// The rules that the kit says it needs.
+fn rules(is_wanted: impl Fn(&Permission) -> bool) -> Value {
+    let wanted = PERMISSIONS.iter().filter(|permission| is_wanted(permission));
+    wanted
+        .map(|rule| json!({"apiGroups": [rule.group], "resources": rule.resources, "verbs": rule.verbs}))
+        .collect()
+}
+
+/// Gives the operator's user these rights, in one namespace or everywhere.
+async fn bind(client: &Client, name: &str, namespace: Option<&str>, rules: Value) {
+    let prefix = if namespace.is_some() { "" } else { "Cluster" };
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({"metadata": {"name": name}, "rules": rules});
+    let binding = json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": format!("{prefix}Role"), "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": OPERATOR}],
+    });
+    for (kind, object) in [("Role", role), ("RoleBinding", binding)] {
+        let kind = GroupVersionKind::gvk(group, "v1", &format!("{prefix}{kind}"));
+        let resource = ApiResource::from_gvk(&kind);
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
 }
 
 /// Waits until `look` finds something.
@@ -85,6 +120,7 @@ impl<'a> Stage<'a> {
         let client = server.client().await.unwrap();
         let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
         Api::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
+        bind(&client, "kit", Some(namespace), rules(|permission| permission.own_namespace_only)).await;
         Self {
             server,
             namespace: namespace.to_owned(),
@@ -144,7 +180,7 @@ impl<'a> Stage<'a> {
 
     /// Any object of the test's kind, also one that does not fit the Rust type.
     pub fn loose_widgets(&self) -> Api<DynamicObject> {
-        let resource = kube::core::ApiResource::erase::<Widget>(&());
+        let resource = ApiResource::erase::<Widget>(&());
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 

@@ -1,0 +1,262 @@
+//! Request bodies: JSON or YAML into a value, with Kubernetes' words for what is wrong and a note of doubled fields.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::status::Failure;
+
+/// The largest body taken.
+pub const LIMIT: usize = 3 * 1024 * 1024;
+/// Nesting beyond which a body is refused; deeper ones serve only to exhaust the stack.
+const DEPTH: usize = 128;
+/// Bytes of a body that an error quotes.
+const QUOTED: usize = 30;
+
+/// A decoded body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The value, the last of doubled fields counting.
+    pub value: Value,
+    /// Paths of fields given more than once.
+    pub doubled: Vec<String>,
+}
+
+/// Decodes JSON; the error is in the words of Kubernetes' decoder.
+pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
+    let mut doubled = Vec::new();
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let node = Node { path: String::new(), doubled: &mut doubled, depth: 0 };
+    let value = node.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
+    match value {
+        Ok(value) => Ok(Decoded { value, doubled }),
+        Err(error) => Err(syntax_error(bytes, &error)),
+    }
+}
+
+/// Decodes YAML, which JSON is a part of.
+pub fn yaml(bytes: &[u8]) -> Result<Decoded, String> {
+    if bytes.trim_ascii_start().first() == Some(&b'{') {
+        return json(bytes);
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid UTF-8".to_owned())?;
+    let value: Value = serde_saphyr::from_str(text)
+        .map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?;
+    Ok(Decoded { value, doubled: Vec::new() })
+}
+
+/// How Go's decoder names the mistake.
+fn syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let line = bytes.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let at = line.get(error.column().saturating_sub(1)..).unwrap_or_default();
+    let character = String::from_utf8_lossy(at).chars().next().unwrap_or(' ');
+    let text = error.to_string();
+    let context = if text.starts_with("key must be a string") {
+        "looking for beginning of object key string"
+    } else if text.starts_with("expected `:`") {
+        "after object key"
+    } else if text.starts_with("expected `,` or `}`") {
+        "after object key:value pair"
+    } else if text.starts_with("expected `,` or `]`") {
+        "after array element"
+    } else if text.starts_with("trailing characters") {
+        "after top-level value"
+    } else if text.starts_with("expected value") || text.starts_with("trailing comma") {
+        "looking for beginning of value"
+    } else {
+        return text.split(" at line ").next().unwrap_or_default().to_owned();
+    };
+    format!("invalid character '{character}' {context}")
+}
+
+/// A value that remembers where it is, to name doubled fields.
+struct Node<'a> {
+    path: String,
+    doubled: &'a mut Vec<String>,
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        if self.depth >= DEPTH {
+            return Err(A::Error::custom("exceeded max depth"));
+        }
+        let mut list = Vec::new();
+        loop {
+            let path = format!("{}[{}]", self.path, list.len());
+            let node = Node { path, doubled: &mut *self.doubled, depth: self.depth + 1 };
+            match items.next_element_seed(node)? {
+                Some(item) => list.push(item),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        if self.depth >= DEPTH {
+            return Err(A::Error::custom("exceeded max depth"));
+        }
+        let mut map = Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
+            if map.contains_key(&key) {
+                self.doubled.push(path.clone());
+            }
+            let node = Node { path, doubled: &mut *self.doubled, depth: self.depth + 1 };
+            let value = members.next_value_seed(node)?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// The beginning of a body, as errors quote it.
+fn quoted(body: &[u8]) -> String {
+    let shown = body.get(..QUOTED).unwrap_or(body);
+    let more = if body.len() > QUOTED { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => {
+            let digits: Vec<String> = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{}{more}", digits.concat())
+        }
+    }
+}
+
+/// The 400 for a body that is no object of any kind.
+#[must_use]
+pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Failure {
+    Failure::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({})",
+        quoted(body)
+    ))
+}
+
+/// Decodes an object by its content type; protobuf is understood for built-in kinds.
+pub fn object(kind: &str, built_in: bool, content_type: &str, body: &[u8]) -> Result<Decoded, Failure> {
+    let media = content_type.split(';').next().unwrap_or_default().trim();
+    let decoded = match media {
+        "" | "application/json" => {
+            json(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))
+        }
+        "application/yaml" => yaml(body),
+        "application/vnd.kubernetes.protobuf" if built_in => {
+            crate::protobuf::decode(body).map(|value| Decoded { value, doubled: Vec::new() })
+        }
+        _ => {
+            let accepted = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+            return Err(Failure::unsupported_media_type(accepted));
+        }
+    };
+    let decoded = decoded.map_err(|why| unrecognized(kind, &why, body))?;
+    if decoded.value.is_null() {
+        return Err(unrecognized(kind, "Object 'Kind' is missing in 'null'", body));
+    }
+    for name in ["apiVersion", "kind"] {
+        if let Some(value) = decoded.value.get(name).filter(|value| !value.is_string() && !value.is_null()) {
+            let found = crate::metadata::type_name(value);
+            let why = format!(
+                "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct field .{name} of type string"
+            );
+            return Err(unrecognized(kind, &why, body));
+        }
+    }
+    if !decoded.value.is_object() {
+        let what = crate::metadata::type_name(&decoded.value);
+        let why = format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+        );
+        return Err(unrecognized(kind, &why, body));
+    }
+    Ok(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn doubled_fields_are_noted_and_the_last_counts() {
+        let decoded = json(br#"{"a":{"b":1,"b":2},"c":[{"d":1,"d":1}]}"#).unwrap();
+        assert_eq!(decoded.doubled, ["a.b", "c[0].d"]);
+        assert_eq!(decoded.value, json!({"a": {"b": 2}, "c": [{"d": 1}]}));
+    }
+
+    #[test]
+    fn mistakes_are_told_in_the_words_of_kubernetes() {
+        let rows = [
+            (r#"{"a":"#, "unexpected end of JSON input"),
+            ("", "unexpected end of JSON input"),
+            ("{bad", "invalid character 'b' looking for beginning of object key string"),
+            (r#"{"a" 1}"#, "invalid character '1' after object key"),
+            (r#"{"a":1 "b"}"#, "invalid character '\"' after object key:value pair"),
+            ("[1 2]", "invalid character '2' after array element"),
+            ("{} x", "invalid character 'x' after top-level value"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(json(text.as_bytes()).unwrap_err(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn yaml_bodies_are_taken() {
+        let decoded = yaml(b"a: 1\nb:\n- c: x\n").unwrap();
+        assert_eq!(decoded.value, json!({"a": 1, "b": [{"c": "x"}]}));
+        assert!(yaml(b"a: [").is_err());
+    }
+
+    #[test]
+    fn deep_nesting_is_refused() {
+        let deep = "[".repeat(100_000);
+        assert!(json(deep.as_bytes()).is_err());
+    }
+}

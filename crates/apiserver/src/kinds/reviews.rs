@@ -1,0 +1,113 @@
+//! Questions about who one is and what one may do. There is one administrator, who may do all.
+
+use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
+use k8s_openapi::api::authorization::v1::{
+    LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
+};
+use serde_json::{Value, json};
+
+use super::{BuiltIn, schema_of};
+
+/// The one user.
+pub const USER: &str = "admin";
+/// The group of administrators.
+pub const GROUP: &str = "system:masters";
+
+/// The rows.
+pub const KINDS: &[BuiltIn] = &[
+    BuiltIn {
+        plural: "tokenreviews",
+        kind: "TokenReview",
+        schema: schema_of::<TokenReview>,
+        ..AUTHENTICATION
+    },
+    BuiltIn {
+        plural: "selfsubjectreviews",
+        kind: "SelfSubjectReview",
+        schema: schema_of::<SelfSubjectReview>,
+        ..AUTHENTICATION
+    },
+    BuiltIn {
+        plural: "subjectaccessreviews",
+        kind: "SubjectAccessReview",
+        schema: schema_of::<SubjectAccessReview>,
+        ..AUTHORIZATION
+    },
+    BuiltIn {
+        plural: "localsubjectaccessreviews",
+        kind: "LocalSubjectAccessReview",
+        namespaced: true,
+        schema: schema_of::<LocalSubjectAccessReview>,
+        ..AUTHORIZATION
+    },
+    BuiltIn {
+        plural: "selfsubjectaccessreviews",
+        kind: "SelfSubjectAccessReview",
+        schema: schema_of::<SelfSubjectAccessReview>,
+        ..AUTHORIZATION
+    },
+    BuiltIn {
+        plural: "selfsubjectrulesreviews",
+        kind: "SelfSubjectRulesReview",
+        schema: schema_of::<SelfSubjectRulesReview>,
+        ..AUTHORIZATION
+    },
+];
+
+const AUTHENTICATION: BuiltIn = BuiltIn {
+    group: "authentication.k8s.io",
+    namespaced: false,
+    review: true,
+    stored_as: "authentication.k8s.io/v1",
+    ..BuiltIn::PLAIN
+};
+
+const AUTHORIZATION: BuiltIn = BuiltIn {
+    group: "authorization.k8s.io",
+    namespaced: false,
+    review: true,
+    stored_as: "authorization.k8s.io/v1",
+    ..BuiltIn::PLAIN
+};
+
+fn user() -> Value {
+    json!({"username": USER, "uid": USER, "groups": [GROUP, "system:authenticated"]})
+}
+
+/// The answer to a review: its status. `known` tells whether a token is the administrator's.
+#[must_use]
+pub fn answer(kind: &str, review: &Value, known: impl Fn(&str) -> bool) -> Value {
+    let spec = |name: &str| review.get("spec").and_then(|spec| spec.get(name));
+    match kind {
+        "TokenReview" if known(spec("token").and_then(Value::as_str).unwrap_or_default()) => {
+            json!({"authenticated": true, "user": user(), "audiences": ["https://kubernetes.default.svc"]})
+        }
+        "TokenReview" => json!({"user": {}, "error": "invalid bearer token"}),
+        "SelfSubjectReview" => json!({"userInfo": user()}),
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+            let groups = spec("groups").and_then(Value::as_array);
+            let allowed = groups.is_some_and(|groups| groups.contains(&json!(GROUP)));
+            json!({"allowed": allowed})
+        }
+        "SelfSubjectAccessReview" => json!({"allowed": true}),
+        _ => json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": false,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_administrators_are_allowed() {
+        let ask = |spec: Value| answer("SubjectAccessReview", &json!({"spec": spec}), |_| false);
+        assert_eq!(ask(json!({"user": "bob"})), json!({"allowed": false}));
+        assert_eq!(ask(json!({"user": "x", "groups": ["system:masters"]})), json!({"allowed": true}));
+        let token = answer("TokenReview", &json!({"spec": {"token": "t"}}), |token| token == "t");
+        assert_eq!(token["authenticated"], true);
+    }
+}

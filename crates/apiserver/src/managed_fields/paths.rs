@@ -1,0 +1,113 @@
+//! Which paths a value has.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::schema::Schema;
+
+use super::{
+    path_set::{Element, Set},
+    types::{Ref, Shape},
+};
+
+/// The deepest value that is looked into; what lies deeper counts as one value.
+pub(super) const MAX_DEPTH: usize = 200;
+
+/// The paths of a value that is applied.
+pub(crate) fn paths(value: &Value, schema: &Schema) -> Set {
+    collect(value, Ref::root(schema), schema, 0).0
+}
+
+/// The paths below a value and whether it is itself a leaf.
+fn collect(value: &Value, kind: Ref<'_>, schema: &Schema, depth: usize) -> (Set, bool) {
+    let mut set = Set::default();
+    let shape = if depth > MAX_DEPTH { Shape::Leaf } else { kind.shape(value) };
+    match (shape, value) {
+        (Shape::Leaf, _) => return (set, true),
+        (Shape::Object, Value::Object(fields)) => {
+            for (name, field) in fields {
+                let (child, declared) = kind.field(name, schema);
+                let (below, leaf) = collect(field, child, schema, depth + 1);
+                let empty = field.is_null() || field.as_object().is_some_and(Map::is_empty);
+                set.put(Element::Field(name.clone()), leaf || empty || !declared, below);
+            }
+        }
+        (Shape::Set | Shape::Map(_), Value::Array(items)) => {
+            for (element, group) in Items::new(items, kind, shape).groups {
+                // Repeated items have no identity of their own and count as one value.
+                let below = match group.as_slice() {
+                    [only] => collect(only, kind.item(), schema, depth + 1).0,
+                    _ => Set::default(),
+                };
+                set.put(element, true, below);
+            }
+        }
+        _ => {}
+    }
+    (set, false)
+}
+
+/// The same paths and, for every path below a declared field, the field itself.
+pub(crate) fn with_named_fields(set: &Set, schema: &Schema) -> Set {
+    named(set, Ref::root(schema), schema)
+}
+
+fn named(set: &Set, kind: Ref<'_>, schema: &Schema) -> Set {
+    let mut out = Set::default();
+    for entry in &set.entries {
+        let (child, declared) = match &entry.element {
+            Element::Field(name) => kind.field(name, schema),
+            Element::Key(_) => (kind.item(), false),
+            Element::Value(_) | Element::Index(_) => (Ref::Untyped, false),
+        };
+        let member = entry.member || (declared && !entry.children.is_empty());
+        out.put(entry.element.clone(), member, named(&entry.children, child, schema));
+    }
+    out
+}
+
+/// Whether there is nothing in a value.
+pub(super) fn is_empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::Object(fields)) => fields.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// The items of a list by their identity, in the order of their first appearance.
+pub(super) struct Items<'a> {
+    pub(super) groups: Vec<(Element, Vec<&'a Value>)>,
+    places: BTreeMap<Element, usize>,
+}
+
+impl<'a> Items<'a> {
+    pub(super) fn new(items: &'a [Value], kind: Ref<'_>, shape: Shape<'_>) -> Items<'a> {
+        let mut found = Items { groups: Vec::with_capacity(items.len()), places: BTreeMap::new() };
+        for item in items {
+            let Some(element) = kind.element(shape, item) else { continue };
+            let place = *found.places.entry(element.clone()).or_insert(found.groups.len());
+            match found.groups.get_mut(place) {
+                Some((_, group)) => group.push(item),
+                None => found.groups.push((element, vec![item])),
+            }
+        }
+        found
+    }
+
+    pub(super) fn of(value: Option<&'a Value>, kind: Ref<'_>, shape: Shape<'_>) -> Items<'a> {
+        let items = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        Items::new(items, kind, shape)
+    }
+
+    pub(super) fn get(&self, element: &Element) -> &[&'a Value] {
+        let group = self.places.get(element).and_then(|place| self.groups.get(*place));
+        group.map(|(_, group)| group.as_slice()).unwrap_or_default()
+    }
+
+    pub(super) fn has(&self, element: &Element) -> bool {
+        self.places.contains_key(element)
+    }
+}

@@ -1,0 +1,435 @@
+//! The metadata every object has: read, filled in by the server, carried over, and judged.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::names::{self, NameStyle};
+use crate::schema::{Cause, CauseReason};
+
+/// Keeps an owner until its blocking dependents are gone.
+pub const FOREGROUND: &str = "foregroundDeletion";
+/// Keeps an owner until its dependents were let go.
+pub const ORPHAN: &str = "orphan";
+/// All annotations of an object together, at most.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+/// Letters of generated names: no vowels, so that no words come out.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// What no update may change.
+const FIXED: [&str; 5] = ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"];
+
+/// A string of the metadata, empty if it is not there.
+#[must_use]
+pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object
+        .get("metadata")
+        .and_then(|metadata| metadata.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The metadata, made if it is not there.
+pub fn fields(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    // Both arms were made objects above; a map of its own keeps the signature free of a case that cannot be.
+    let Value::Object(members) = object else { unreachable!() };
+    let metadata = members.entry("metadata").or_insert_with(|| json!({}));
+    if !metadata.is_object() {
+        *metadata = json!({});
+    }
+    let Value::Object(metadata) = metadata else { unreachable!() };
+    metadata
+}
+
+/// The generation, 0 if there is none.
+#[must_use]
+pub fn generation(object: &Value) -> i64 {
+    object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// The strings of a list in the metadata.
+#[must_use]
+pub fn texts<'a>(object: &'a Value, field: &str) -> Vec<&'a str> {
+    let list = object.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Whether the object is being deleted.
+#[must_use]
+pub fn deleting(object: &Value) -> bool {
+    !text(object, "deletionTimestamp").is_empty()
+}
+
+/// A time as Kubernetes writes it, in whole seconds.
+#[must_use]
+pub fn time(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A name made from a prefix, cut so that the whole is a DNS label.
+#[must_use]
+pub fn generated_name(prefix: &str, random: u64) -> String {
+    let mut random = random;
+    let mut suffix = String::with_capacity(5);
+    for _ in 0..5 {
+        let count = LETTERS.len() as u64;
+        let index = usize::try_from(random % count).unwrap_or_default();
+        suffix.push(LETTERS.get(index).copied().map_or('x', char::from));
+        random /= count;
+    }
+    let prefix: String = prefix.chars().take(58).collect();
+    format!("{prefix}{suffix}")
+}
+
+/// Fills in what the server alone decides about a new object.
+pub fn fill_new(object: &mut Value, uid: &str, now: Timestamp) {
+    let metadata = fields(object);
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".to_owned(), uid.into());
+    metadata.insert("creationTimestamp".to_owned(), time(now).into());
+}
+
+/// Carries over what no update may change, where the update does not name it.
+pub fn carry_over(object: &mut Value, old: &Value) {
+    let metadata = fields(object);
+    for field in ["deletionGracePeriodSeconds", "generation"] {
+        match old.get("metadata").and_then(|metadata| metadata.get(field)) {
+            Some(value) => metadata.insert(field.to_owned(), value.clone()),
+            None => metadata.remove(field),
+        };
+    }
+    metadata.remove("selfLink");
+    for field in FIXED {
+        let given = metadata.get(field).and_then(Value::as_str).is_some_and(|value| !value.is_empty());
+        match text(old, field) {
+            "" if !given => metadata.remove(field),
+            value if !given => metadata.insert(field.to_owned(), value.into()),
+            _ => None,
+        };
+    }
+}
+
+/// Removes members that say nothing, as Kubernetes leaves them out.
+pub fn tidy(object: &mut Value) {
+    let metadata = fields(object);
+    metadata.retain(|_, value| match value {
+        Value::Null => false,
+        Value::Object(members) => !members.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    });
+}
+
+fn cause(field: &str, reason: CauseReason, message: String) -> Cause {
+    Cause { field: field.to_owned(), reason, message }
+}
+
+fn invalid(field: &str, value: &str, problem: &str) -> Cause {
+    cause(field, CauseReason::FieldValueInvalid, format!("Invalid value: \"{value}\": {problem}"))
+}
+
+/// What is wrong with the metadata of any object.
+#[must_use]
+pub fn problems(object: &Value, style: NameStyle, namespaced: bool) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let name = text(object, "name");
+    if name.is_empty() {
+        let message = "Required value: name or generateName is required".to_owned();
+        causes.push(cause("metadata.name", CauseReason::FieldValueRequired, message));
+    } else {
+        let problems = style.problems(name);
+        causes.extend(problems.iter().map(|problem| invalid("metadata.name", name, problem)));
+    }
+    let namespace = text(object, "namespace");
+    if namespaced {
+        let problems = names::label(namespace);
+        causes.extend(problems.iter().map(|problem| invalid("metadata.namespace", namespace, problem)));
+    } else if !namespace.is_empty() {
+        let message = "Forbidden: not allowed on this type".to_owned();
+        causes.push(cause("metadata.namespace", CauseReason::FieldValueForbidden, message));
+    }
+    label_problems(object, &mut causes);
+    annotation_problems(object, &mut causes);
+    owner_problems(object, &mut causes);
+    finalizer_problems(object, &mut causes);
+    causes
+}
+
+fn strings<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a str)> {
+    let members = object.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_object);
+    members.into_iter().flatten().map(|(key, value)| (key, value.as_str().unwrap_or_default()))
+}
+
+fn label_problems(object: &Value, causes: &mut Vec<Cause>) {
+    for (key, value) in strings(object, "labels") {
+        causes.extend(names::qualified(key).iter().map(|problem| invalid("metadata.labels", key, problem)));
+        causes.extend(
+            names::label_value(value).iter().map(|problem| invalid("metadata.labels", value, problem)),
+        );
+    }
+}
+
+fn annotation_problems(object: &Value, causes: &mut Vec<Cause>) {
+    let mut size = 0;
+    for (key, value) in strings(object, "annotations") {
+        // Case does not matter in the keys of annotations.
+        let problems = names::qualified(&key.to_lowercase());
+        causes.extend(problems.iter().map(|problem| invalid("metadata.annotations", key, problem)));
+        size += key.len() + value.len();
+    }
+    if size > ANNOTATIONS_LIMIT {
+        let message = format!("Too long: may not be more than {ANNOTATIONS_LIMIT} bytes");
+        causes.push(cause("metadata.annotations", CauseReason::FieldValueTooLong, message));
+    }
+}
+
+fn owner_problems(object: &Value, causes: &mut Vec<Cause>) {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let mut controllers = 0;
+    for owner in owners.into_iter().flatten() {
+        let path = "metadata.ownerReferences";
+        let member = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default();
+        for (name, problem) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
+            if member(name).is_empty() {
+                causes.push(invalid(&format!("{path}.{name}"), "", problem));
+            }
+        }
+        if member("kind") == "Event"
+            && (member("apiVersion") == "v1" || member("apiVersion").starts_with("events."))
+        {
+            causes.push(invalid(path, "Event", "events are disallowed from being an owner"));
+        }
+        controllers += usize::from(owner.get("controller").and_then(Value::as_bool) == Some(true));
+    }
+    if controllers > 1 {
+        let problem = "Only one reference can have Controller set to true";
+        causes.push(invalid("metadata.ownerReferences", "", problem));
+    }
+}
+
+fn finalizer_problems(object: &Value, causes: &mut Vec<Cause>) {
+    let finalizers = texts(object, "finalizers");
+    for finalizer in &finalizers {
+        let problems = names::qualified(finalizer);
+        causes.extend(problems.iter().map(|problem| invalid("metadata.finalizers", finalizer, problem)));
+    }
+    if finalizers.contains(&FOREGROUND) && finalizers.contains(&ORPHAN) {
+        let problem = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        let list: Vec<String> = finalizers.iter().map(|finalizer| format!("\"{finalizer}\"")).collect();
+        let message = format!("Invalid value: [{}]: {problem}", list.join(","));
+        causes.push(cause("metadata.finalizers", CauseReason::FieldValueInvalid, message));
+    }
+}
+
+/// What is wrong with the change of the metadata.
+#[must_use]
+pub fn update_problems(object: &Value, old: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if deleting(object) {
+        let known = texts(old, "finalizers");
+        let mut added: Vec<&str> = texts(object, "finalizers");
+        added.retain(|finalizer| !known.contains(finalizer));
+        added.sort_unstable();
+        if !added.is_empty() {
+            let list: Vec<String> = added.iter().map(|finalizer| format!("\"{finalizer}\"")).collect();
+            let message = format!(
+                "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                list.join(", ")
+            );
+            causes.push(cause("metadata.finalizers", CauseReason::FieldValueForbidden, message));
+        }
+    }
+    for field in FIXED {
+        let (new, was) = (text(object, field), text(old, field));
+        if new != was {
+            causes.push(invalid(&format!("metadata.{field}"), new, "field is immutable"));
+        }
+    }
+    label_problems(object, &mut causes);
+    annotation_problems(object, &mut causes);
+    owner_problems(object, &mut causes);
+    causes
+}
+
+/// What of the metadata has a type it cannot have, in the words of Go's decoder.
+#[must_use]
+pub fn type_problem(object: &Value, built_in: bool) -> Option<String> {
+    let place = if built_in { "ObjectMeta.metadata" } else { "ObjectMeta" };
+    let metadata = match object.get("metadata") {
+        None | Some(Value::Null) => return None,
+        Some(Value::Object(metadata)) => metadata,
+        Some(other) if built_in => {
+            let (kind, found) =
+                (object.get("kind").and_then(Value::as_str).unwrap_or_default(), type_name(other));
+            return Some(format!(
+                "json: cannot unmarshal {found} into Go struct field {kind}.metadata of type v1.ObjectMeta"
+            ));
+        }
+        Some(other) => {
+            return Some(format!(
+                "json: cannot unmarshal {} into Go value of type v1.ObjectMeta",
+                type_name(other)
+            ));
+        }
+    };
+    let wrong = |value: &Value, field: &str, kind: &str| {
+        Some(format!(
+            "json: cannot unmarshal {} into Go struct field {place}.{field} of type {kind}",
+            type_name(value)
+        ))
+    };
+    for (field, value) in metadata.iter().filter(|(_, value)| !value.is_null()) {
+        match (field.as_str(), value) {
+            ("name" | "generateName" | "namespace" | "selfLink" | "resourceVersion", value)
+                if !value.is_string() =>
+            {
+                return wrong(value, field, "string");
+            }
+            ("uid", value) if !value.is_string() => return wrong(value, field, "types.UID"),
+            ("generation" | "deletionGracePeriodSeconds", value) if !value.is_i64() => {
+                return wrong(value, field, "int64");
+            }
+            ("labels" | "annotations", Value::Object(members)) => {
+                if let Some(value) = members.values().find(|value| !value.is_string() && !value.is_null()) {
+                    return wrong(value, field, "string");
+                }
+            }
+            ("labels" | "annotations", value) => return wrong(value, field, "map[string]string"),
+            ("finalizers", Value::Array(items)) => {
+                if let Some(value) = items.iter().find(|value| !value.is_string()) {
+                    return wrong(value, field, "string");
+                }
+            }
+            ("finalizers", value) => return wrong(value, field, "[]string"),
+            ("ownerReferences", value) if !value.is_array() => {
+                return wrong(value, field, "[]v1.OwnerReference");
+            }
+            ("managedFields", value) if !value.is_array() => {
+                return wrong(value, field, "[]v1.ManagedFieldsEntry");
+            }
+            ("creationTimestamp" | "deletionTimestamp", value) => {
+                let text = value.as_str().unwrap_or_default();
+                if text.parse::<Timestamp>().is_err() {
+                    let layout = "2006-01-02T15:04:05Z07:00";
+                    return Some(format!(
+                        "parsing time \"{text}\" as \"{layout}\": cannot parse \"{text}\" as \"2006\""
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+    owner_type_problem(metadata.get("ownerReferences"))
+}
+
+fn owner_type_problem(owners: Option<&Value>) -> Option<String> {
+    for owner in owners.and_then(Value::as_array).into_iter().flatten() {
+        let Some(members) = owner.as_object() else {
+            let found = type_name(owner);
+            return Some(format!(
+                "json: cannot unmarshal {found} into Go struct field ObjectMeta.ownerReferences of type v1.OwnerReference"
+            ));
+        };
+        for (field, kind) in
+            [("apiVersion", "string"), ("kind", "string"), ("name", "string"), ("uid", "types.UID")]
+        {
+            if let Some(value) = members.get(field).filter(|value| !value.is_string() && !value.is_null()) {
+                let found = type_name(value);
+                return Some(format!(
+                    "json: cannot unmarshal {found} into Go struct field OwnerReference.ownerReferences.{field} of type {kind}"
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// The name Go has for the type of a JSON value.
+#[must_use]
+pub fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Warnings about metadata that is taken but unwise.
+#[must_use]
+pub fn warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let known = old.map(|old| texts(old, "finalizers")).unwrap_or_default();
+    let new = texts(object, "finalizers").into_iter().filter(|name| !known.contains(name));
+    let unqualified = new.filter(|name| !name.contains('/') && ![FOREGROUND, ORPHAN].contains(name));
+    let text =
+        "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers";
+    unqualified.map(|name| format!("metadata.finalizers: \"{name}\": {text}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_fit_a_label() {
+        assert_eq!(generated_name("a-", 0), "a-bbbbb");
+        assert_eq!(generated_name(&"x".repeat(80), 7).len(), 63);
+        assert_ne!(generated_name("a-", 1), generated_name("a-", 2));
+    }
+
+    #[test]
+    fn what_no_update_may_change_is_carried_over() {
+        let old = json!({"metadata": {"name": "a", "uid": "u", "creationTimestamp": "t", "generation": 2}});
+        let mut new = json!({"metadata": {"name": "a", "generation": 9}});
+        carry_over(&mut new, &old);
+        assert_eq!(new, old);
+        assert!(update_problems(&new, &old).is_empty());
+        new["metadata"]["uid"] = json!("v");
+        assert_eq!(update_problems(&new, &old).len(), 1);
+    }
+
+    #[test]
+    fn no_finalizer_is_added_while_deleting() {
+        let old = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
+        let new = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b", "a/c"]}});
+        let causes = update_problems(&new, &old);
+        assert!(causes[0].message.ends_with("found new finalizers []string{\"a/c\"}"), "{causes:?}");
+    }
+
+    #[test]
+    fn each_rule_of_the_metadata_is_told() {
+        let rows = [
+            (json!({"name": "A"}), "metadata.name"),
+            (json!({"name": "a", "namespace": "b"}), "metadata.namespace"),
+            (json!({"name": "a", "labels": {"a b": ""}}), "metadata.labels"),
+            (json!({"name": "a", "labels": {"a": "b c"}}), "metadata.labels"),
+            (json!({"name": "a", "annotations": {"a b": ""}}), "metadata.annotations"),
+            (json!({"name": "a", "finalizers": ["a b"]}), "metadata.finalizers"),
+            (json!({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}), "metadata.finalizers"),
+            (
+                json!({"name": "a", "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "b"}]}),
+                "metadata.ownerReferences.uid",
+            ),
+        ];
+        for (metadata, field) in rows {
+            let causes = problems(&json!({"metadata": metadata}), NameStyle::Subdomain, false);
+            assert_eq!(
+                causes.iter().map(|cause| cause.field.as_str()).collect::<Vec<_>>(),
+                [field],
+                "{metadata}"
+            );
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Which resources are served: the built-in ones and those that definitions add.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use serde_json::{Value, json};
+
+use crate::kinds::{self, BuiltIn};
+use crate::metadata;
+use crate::names::NameStyle;
+use crate::schema::Schema;
+use crate::status::Subject;
+use crate::store::document;
+use crate::table::Columns;
+
+/// Where a scale subresource finds its numbers, as paths of field names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// The wanted replicas.
+    pub spec: String,
+    /// The replicas there are.
+    pub status: String,
+    /// The selector of the replicas, as text.
+    pub selector: Option<String>,
+}
+
+/// Where the rules of a resource come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Rules {
+    /// The table of kinds.
+    BuiltIn(&'static BuiltIn),
+    /// A definition.
+    Custom,
+}
+
+/// One version of one resource.
+#[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one fact about the resource, independent of the others"
+)]
+pub struct Resource {
+    /// The group, empty for the core.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The plural, as paths have it.
+    pub plural: String,
+    /// The singular.
+    pub singular: String,
+    /// The kind.
+    pub kind: String,
+    /// The kind of its lists.
+    pub list_kind: String,
+    /// What kubectl takes instead of the plural.
+    pub short_names: Vec<String>,
+    /// Groups of resources it is in, such as `all`.
+    pub categories: Vec<String>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Where its objects are stored: `group/plural`, the same for all versions.
+    pub storage: Arc<str>,
+    /// The apiVersion its objects are stored as.
+    pub stored_as: String,
+    /// Whether it has a status subresource.
+    pub status: bool,
+    /// Its scale subresource.
+    pub scale: Option<ScalePaths>,
+    /// What tables show.
+    pub columns: Columns,
+    /// Fields that selectors may name.
+    pub selectable: Vec<String>,
+    /// Whether stored objects may be older than the schema, so that they are pruned and defaulted again when read.
+    pub reread: bool,
+    /// Whether its definition is being deleted, so that nothing new is taken.
+    pub terminating: bool,
+    /// Its rules.
+    pub rules: Rules,
+    /// The warning of a deprecated version.
+    pub deprecation: Option<String>,
+    /// The compiled schema; that of a built-in kind is made when first used.
+    pub schema: OnceLock<Arc<Schema>>,
+}
+
+impl Resource {
+    /// A built-in resource.
+    #[must_use]
+    pub fn built_in(kind: &'static BuiltIn) -> Self {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let mut selectable = texts(kind.fields);
+        selectable.push("metadata.name".to_owned());
+        if kind.namespaced {
+            selectable.push("metadata.namespace".to_owned());
+        }
+        Self {
+            group: kind.group.to_owned(),
+            version: kind.version.to_owned(),
+            plural: kind.plural.to_owned(),
+            singular: kind.kind.to_lowercase(),
+            kind: kind.kind.to_owned(),
+            list_kind: format!("{}List", kind.kind),
+            short_names: texts(kind.short_names),
+            categories: texts(kind.categories),
+            namespaced: kind.namespaced,
+            storage: Arc::from(kind.stored_in),
+            stored_as: kind.stored_as.to_owned(),
+            status: kind.status,
+            scale: None,
+            columns: Columns::BuiltIn(kind.columns, kind.cells),
+            selectable,
+            reread: false,
+            terminating: false,
+            rules: Rules::BuiltIn(kind),
+            deprecation: None,
+            schema: OnceLock::new(),
+        }
+    }
+
+    /// `group/version`, or the version alone for the core.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The resource as errors name it.
+    #[must_use]
+    pub fn subject(&self) -> Subject<'_> {
+        Subject { group: &self.group, name: &self.plural }
+    }
+
+    /// The kind as errors name it.
+    #[must_use]
+    pub fn kind_subject(&self) -> Subject<'_> {
+        Subject { group: &self.group, name: &self.kind }
+    }
+
+    /// The kind's own rules, if it is built in.
+    #[must_use]
+    pub fn kind_rules(&self) -> Option<&'static BuiltIn> {
+        match self.rules {
+            Rules::BuiltIn(kind) => Some(kind),
+            Rules::Custom => None,
+        }
+    }
+
+    /// Whether it only answers questions and stores nothing.
+    #[must_use]
+    pub fn is_review(&self) -> bool {
+        self.kind_rules().is_some_and(|kind| kind.review)
+    }
+
+    /// How names look.
+    #[must_use]
+    pub fn name_style(&self) -> NameStyle {
+        self.kind_rules().map_or(NameStyle::Subdomain, |kind| kind.name_style)
+    }
+
+    /// Whether an update of an object that is not there creates it.
+    #[must_use]
+    pub fn create_on_update(&self) -> bool {
+        self.kind_rules().is_some_and(|kind| kind.create_on_update)
+    }
+
+    /// Whether an update may leave out the version it was made from.
+    #[must_use]
+    pub fn unconditional_update(&self) -> bool {
+        self.kind_rules().is_some_and(|kind| kind.unconditional_update)
+    }
+
+    /// Whether changes of the spec are counted.
+    #[must_use]
+    pub fn counts_generations(&self) -> bool {
+        self.kind_rules().is_none_or(|kind| kind.generation)
+    }
+
+    /// The schema.
+    pub fn schema(&self) -> &Arc<Schema> {
+        self.schema.get_or_init(|| {
+            let document = self.kind_rules().map_or_else(|| json!({}), |kind| (kind.schema)());
+            Arc::new(Schema::native(&document))
+        })
+    }
+
+    /// The verbs of discovery.
+    #[must_use]
+    pub fn verbs(&self) -> &'static [&'static str] {
+        if self.is_review() {
+            return &["create"];
+        }
+        match self.rules {
+            Rules::Custom if self.terminating => &["delete", "deletecollection", "get", "list", "watch"],
+            Rules::Custom => {
+                &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+            }
+            Rules::BuiltIn(kind) if kind.kind == "Namespace" => {
+                &["create", "delete", "get", "list", "patch", "update", "watch"]
+            }
+            Rules::BuiltIn(_) => {
+                &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+            }
+        }
+    }
+
+    /// Whether stored bytes can be answered as they are.
+    #[must_use]
+    pub fn serves_as_stored(&self, bytes: &[u8]) -> bool {
+        !self.reread && document::has_version(bytes, &self.api_version())
+    }
+
+    /// A stored object in this version.
+    #[must_use]
+    pub fn from_stored(&self, bytes: &[u8]) -> Value {
+        let mut object = document::parse(bytes);
+        if self.stored_as != self.api_version() {
+            if let Some(kind) = self.kind_rules() {
+                (kind.from_stored)(&mut object);
+            }
+            if let Some(members) = object.as_object_mut() {
+                members.insert("apiVersion".to_owned(), self.api_version().into());
+            }
+        }
+        if self.reread {
+            self.schema().prune(&mut object);
+            self.schema().default(&mut object);
+        }
+        object
+    }
+
+    /// An object of this version as it is stored.
+    #[must_use]
+    pub fn to_stored(&self, object: &Value) -> Value {
+        let mut object = object.clone();
+        if self.stored_as != self.api_version() {
+            if let Some(kind) = self.kind_rules() {
+                (kind.to_stored)(&mut object);
+            }
+            if let Some(members) = object.as_object_mut() {
+                members.insert("apiVersion".to_owned(), self.stored_as.clone().into());
+            }
+        }
+        object
+    }
+}
+
+/// The name of a version and its resources.
+pub type Version = (String, Vec<Arc<Resource>>);
+
+/// All resources at one moment.
+#[derive(Debug, Default)]
+pub struct Served {
+    by_path: HashMap<String, Arc<Resource>>,
+    by_kind: HashMap<String, Arc<Resource>>,
+    /// Group, then versions best first, then resources by name.
+    pub groups: BTreeMap<String, Vec<Version>>,
+    /// The index of the OpenAPI documents, made when first asked for: each is hashed for it.
+    pub openapi_index: OnceLock<Value>,
+}
+
+impl Served {
+    fn new(resources: impl Iterator<Item = Arc<Resource>>) -> Self {
+        let mut served = Self::default();
+        for resource in resources {
+            let path = format!("{}/{}", resource.api_version(), resource.plural);
+            served.by_path.insert(path, Arc::clone(&resource));
+            let kind = format!("{}/{}", resource.api_version(), resource.kind);
+            served.by_kind.insert(kind, Arc::clone(&resource));
+            let versions = served.groups.entry(resource.group.clone()).or_default();
+            match versions.iter_mut().find(|(version, _)| *version == resource.version) {
+                Some((_, resources)) => resources.push(resource),
+                None => versions.push((resource.version.clone(), vec![resource])),
+            }
+        }
+        for versions in served.groups.values_mut() {
+            versions.sort_by_key(|(version, _)| std::cmp::Reverse(version_rank(version)));
+            for (_, resources) in versions {
+                resources.sort_by(|one, other| one.plural.cmp(&other.plural));
+            }
+        }
+        served
+    }
+
+    /// The resource of a path.
+    #[must_use]
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        let path = if group.is_empty() {
+            format!("{version}/{plural}")
+        } else {
+            format!("{group}/{version}/{plural}")
+        };
+        self.by_path.get(&path)
+    }
+
+    /// The resource of a kind.
+    #[must_use]
+    pub fn find_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.by_kind.get(&format!("{api_version}/{kind}"))
+    }
+
+    /// One version of every resource that stores objects.
+    pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        let all = self.groups.values().flatten().flat_map(|(_, resources)| resources);
+        all.filter(|resource| !resource.is_review() && resource.stored_as == resource.api_version())
+    }
+
+    /// Whether a group has that version.
+    #[must_use]
+    pub fn has(&self, group: &str, version: &str) -> bool {
+        self.groups.get(group).is_some_and(|versions| versions.iter().any(|(name, _)| name == version))
+    }
+}
+
+/// Order of versions: stable ones first, then beta, then alpha, higher numbers first; other names last.
+fn version_rank(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
+    let other = (0, 0, 0, std::cmp::Reverse(version.to_owned()));
+    let Some(rest) = version.strip_prefix('v') else { return other };
+    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
+    let (major, suffix) = rest.split_at(digits);
+    let Ok(major) = major.parse() else { return other };
+    let (stability, minor) = match suffix {
+        "" => (3, "0"),
+        _ => match (suffix.strip_prefix("beta"), suffix.strip_prefix("alpha")) {
+            (Some(minor), _) => (2, minor),
+            (_, Some(minor)) => (1, minor),
+            _ => return other,
+        },
+    };
+    match minor.parse() {
+        Ok(minor) => (stability, major, minor, std::cmp::Reverse(String::new())),
+        Err(_) => other,
+    }
+}
+
+/// The resources served, replaced as a whole when a definition changes.
+#[derive(Debug)]
+pub struct Registry {
+    built_in: Vec<Arc<Resource>>,
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    served: Arc<Served>,
+    definitions: BTreeMap<String, Vec<Arc<Resource>>>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        let built_in: Vec<Arc<Resource>> =
+            kinds::all().map(|kind| Arc::new(Resource::built_in(kind))).collect();
+        let served = Arc::new(Served::new(built_in.iter().cloned()));
+        Self { built_in, state: RwLock::new(State { served, definitions: BTreeMap::new() }) }
+    }
+}
+
+impl Registry {
+    /// What is served now.
+    #[must_use]
+    pub fn served(&self) -> Arc<Served> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner).served)
+    }
+
+    /// Serves what a definition defines, from now on; nothing if the list is empty.
+    pub fn define(&self, definition: &str, resources: Vec<Resource>) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if resources.is_empty() {
+            state.definitions.remove(definition);
+        } else {
+            let resources = resources.into_iter().map(Arc::new).collect();
+            state.definitions.insert(definition.to_owned(), resources);
+        }
+        let custom = state.definitions.values().flatten();
+        state.served = Arc::new(Served::new(self.built_in.iter().chain(custom).cloned()));
+    }
+}
+
+/// The owner named by a reference, if its kind is served here.
+#[must_use]
+pub fn owner_resource(served: &Served, reference: &Value) -> Option<Arc<Resource>> {
+    let member = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
+    served.find_kind(member("apiVersion"), member("kind")).cloned()
+}
+
+/// The storage key of an object of a resource.
+#[must_use]
+pub fn key(resource: &Resource, object: &Value) -> crate::store::Key {
+    crate::store::Key {
+        resource: Arc::clone(&resource.storage),
+        namespace: metadata::text(object, "namespace").to_owned(),
+        name: metadata::text(object, "name").to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_as_kubernetes_does() {
+        let mut versions = ["v1alpha1", "foo", "v1", "v2beta1", "v10", "v2", "v1beta2", "bar"];
+        versions.sort_by_key(|version| std::cmp::Reverse(version_rank(version)));
+        assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1alpha1", "bar", "foo"]);
+    }
+
+    #[test]
+    fn built_in_resources_are_found_by_path_and_kind() {
+        let served = Registry::default().served();
+        assert_eq!(served.find("", "v1", "secrets").map(|found| found.kind.as_str()), Some("Secret"));
+        let lease = served.find_kind("coordination.k8s.io/v1", "Lease");
+        assert_eq!(lease.map(|found| found.plural.as_str()), Some("leases"));
+        assert!(served.find("", "v1", "nope").is_none());
+    }
+}

@@ -1,0 +1,270 @@
+//! What a request asks for: its path and its query, parsed as Kubernetes parses them.
+
+use std::collections::HashMap;
+
+use crate::schema::{Cause, CauseReason};
+use crate::status::Failure;
+
+/// What a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// `/`: the list of paths.
+    Root,
+    /// `/version`.
+    Version,
+    /// `/livez`, `/readyz`, `/healthz`.
+    Health(String),
+    /// `/api`.
+    CoreVersions,
+    /// `/apis`.
+    Groups,
+    /// `/apis/GROUP`.
+    Group(String),
+    /// `/api/VERSION` and `/apis/GROUP/VERSION`.
+    GroupVersion(String, String),
+    /// `/openapi/v3`.
+    OpenApiIndex,
+    /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/VERSION`.
+    OpenApi(String, String),
+    /// `/openapi/v2`.
+    OpenApiV2,
+    /// A resource, an object or a subresource.
+    Resource(Target),
+    /// Nothing Kubernetes knows.
+    Unknown,
+}
+
+/// A resource, an object or a subresource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// The group, empty for the core.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The plural.
+    pub plural: String,
+    /// The namespace in the path.
+    pub namespace: Option<String>,
+    /// The object's name.
+    pub name: Option<String>,
+    /// `status`, `scale`, …
+    pub subresource: Option<String>,
+}
+
+impl Route {
+    /// Parses a path.
+    #[must_use]
+    pub fn parse(path: &str) -> Self {
+        let segments: Vec<String> =
+            path.split('/').filter(|segment| !segment.is_empty()).map(decode).collect();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match segments.as_slice() {
+            [] => Self::Root,
+            ["version"] => Self::Version,
+            ["livez" | "readyz" | "healthz", ..] => Self::Health(segments.join("/")),
+            ["openapi", "v2"] => Self::OpenApiV2,
+            ["openapi", "v3"] => Self::OpenApiIndex,
+            ["openapi", "v3", "api", version] => Self::OpenApi(String::new(), (*version).to_owned()),
+            ["openapi", "v3", "apis", group, version] => {
+                Self::OpenApi((*group).to_owned(), (*version).to_owned())
+            }
+            ["api"] => Self::CoreVersions,
+            ["apis"] => Self::Groups,
+            ["apis", group] => Self::Group((*group).to_owned()),
+            ["api", version] => Self::GroupVersion(String::new(), (*version).to_owned()),
+            ["apis", group, version] => Self::GroupVersion((*group).to_owned(), (*version).to_owned()),
+            ["api", version, rest @ ..] => Self::resource("", version, rest),
+            ["apis", group, version, rest @ ..] => Self::resource(group, version, rest),
+            _ => Self::Unknown,
+        }
+    }
+
+    fn resource(group: &str, version: &str, rest: &[&str]) -> Self {
+        let owned = |text: &&str| Some((*text).to_owned());
+        let mut target = Target { group: group.to_owned(), version: version.to_owned(), ..Target::default() };
+        let rest = match rest {
+            // The namespace itself, or one of its subresources.
+            ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => rest,
+            ["namespaces", namespace, inside @ ..] => {
+                target.namespace = owned(namespace);
+                inside
+            }
+            _ => rest,
+        };
+        match rest {
+            [plural] => (*plural).clone_into(&mut target.plural),
+            [plural, name] => {
+                (*plural).clone_into(&mut target.plural);
+                target.name = owned(name);
+            }
+            [plural, name, subresource] => {
+                (*plural).clone_into(&mut target.plural);
+                target.name = owned(name);
+                target.subresource = owned(subresource);
+            }
+            _ => return Self::Unknown,
+        }
+        Self::Resource(target)
+    }
+}
+
+/// Percent-decoding; a malformed escape stays as it is.
+fn decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let [first, tail @ ..] = rest {
+        let escaped = match (first, tail) {
+            (b'%', [high, low, after @ ..]) => {
+                hex(*high).zip(hex(*low)).map(|(high, low)| (high << 4 | low, after))
+            }
+            _ => None,
+        };
+        let (byte, after) = escaped.unwrap_or((*first, tail));
+        decoded.push(byte);
+        rest = after;
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+}
+
+/// How strictly unknown and doubled fields are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Dropped without a word.
+    Ignore,
+    /// Dropped, with a `Warning` header for each.
+    #[default]
+    Warn,
+    /// Refused.
+    Strict,
+}
+
+/// The query of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    parameters: HashMap<String, String>,
+}
+
+impl Options {
+    /// Parses a query string. The first of several values counts.
+    #[must_use]
+    pub fn parse(query: Option<&str>) -> Self {
+        let mut parameters = HashMap::new();
+        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decode(&value.replace('+', " "));
+            parameters.entry(decode(name)).or_insert(value);
+        }
+        Self { parameters }
+    }
+
+    /// A parameter that is given and not empty.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.parameters.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// A flag: anything but `false` and `0` sets it, as in Kubernetes.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        let value = self.parameters.get(name)?;
+        Some(!value.eq_ignore_ascii_case("false") && value != "0")
+    }
+
+    /// A whole number.
+    pub fn number(&self, name: &str) -> Result<Option<i64>, Failure> {
+        let parse = |text: &str| {
+            text.parse().map_err(|_| {
+                Failure::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax"))
+            })
+        };
+        self.text(name).map(parse).transpose()
+    }
+
+    /// Whether the write is only tried. `kind` names the options in the error.
+    pub fn dry_run(&self, kind: &str) -> Result<bool, Failure> {
+        match self.text("dryRun") {
+            None => Ok(false),
+            Some("All") => Ok(true),
+            Some(other) => Err(unsupported(kind, "dryRun", &format!("[\"{other}\"]"), "\"All\"")),
+        }
+    }
+
+    /// How strictly fields are taken.
+    pub fn field_validation(&self, kind: &str) -> Result<FieldValidation, Failure> {
+        match self.text("fieldValidation") {
+            None | Some("Warn") => Ok(FieldValidation::Warn),
+            Some("Ignore") => Ok(FieldValidation::Ignore),
+            Some("Strict") => Ok(FieldValidation::Strict),
+            Some(other) => {
+                let supported = "\"\", \"Ignore\", \"Strict\", \"Warn\"";
+                Err(unsupported(kind, "fieldValidation", &format!("\"{other}\""), supported))
+            }
+        }
+    }
+
+    /// The manager of the fields written: as named, else the client program's name before the first slash.
+    #[must_use]
+    pub fn manager<'a>(&'a self, user_agent: &'a str) -> &'a str {
+        let program = user_agent.split('/').next().unwrap_or_default();
+        let manager = self.text("fieldManager").unwrap_or(program);
+        if manager.is_empty() { "unknown" } else { manager }
+    }
+}
+
+fn unsupported(kind: &str, field: &str, value: &str, supported: &str) -> Failure {
+    let cause = Cause {
+        field: field.to_owned(),
+        reason: CauseReason::FieldValueNotSupported,
+        message: format!("Unsupported value: {value}: supported values: {supported}"),
+    };
+    Failure::invalid_options(kind, &[cause])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(path: &str) -> Option<Target> {
+        match Route::parse(path) {
+            Route::Resource(target) => Some(target),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn paths_name_resources_objects_and_subresources() {
+        let rows = [
+            ("/api/v1/namespaces", ("", "namespaces", None, None, None)),
+            ("/api/v1/namespaces/a", ("", "namespaces", None, Some("a"), None)),
+            ("/api/v1/namespaces/a/status", ("", "namespaces", None, Some("a"), Some("status"))),
+            ("/api/v1/namespaces/a/secrets", ("", "secrets", Some("a"), None, None)),
+            ("/apis/g/v1/namespaces/a/ws/b/scale", ("g", "ws", Some("a"), Some("b"), Some("scale"))),
+            ("/apis/g/v1/ws/b%2Fc", ("g", "ws", None, Some("b/c"), None)),
+        ];
+        for (path, (group, plural, namespace, name, subresource)) in rows {
+            let target = target(path).unwrap();
+            assert_eq!(target.group, group, "{path}");
+            assert_eq!(target.plural, plural, "{path}");
+            assert_eq!(target.namespace.as_deref(), namespace, "{path}");
+            assert_eq!(target.name.as_deref(), name, "{path}");
+            assert_eq!(target.subresource.as_deref(), subresource, "{path}");
+        }
+        assert_eq!(Route::parse("/api/v1/a/b/c/d"), Route::Unknown);
+        assert_eq!(Route::parse("/nope"), Route::Unknown);
+    }
+
+    #[test]
+    fn queries_decode() {
+        let options = Options::parse(Some("labelSelector=a%3Db,c+in+(d)&watch&limit=x&dryRun=Some"));
+        assert_eq!(options.text("labelSelector"), Some("a=b,c in (d)"));
+        assert_eq!(options.flag("watch"), Some(true));
+        assert!(options.number("limit").is_err());
+        assert!(options.dry_run("CreateOptions").is_err());
+        assert_eq!(options.manager("kubectl/v1.36 (linux)"), "kubectl");
+    }
+}

@@ -1,0 +1,213 @@
+//! The functions a rule may call, and what they return.
+
+use std::sync::LazyLock;
+
+use kube_cel::{KubeCelExt as _, cel::Context};
+
+use super::kind::Kind;
+
+/// The functions, registered once: the table never changes and making it costs more than a rule.
+static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
+
+pub(super) fn functions() -> &'static Context<'static> {
+    &FUNCTIONS
+}
+
+/// What is known of a function.
+pub(super) enum Known<'a> {
+    /// It can be called and returns this.
+    Returns(Kind<'a>),
+    /// Kubernetes has it, the CEL library of this server does not.
+    Unsupported,
+    /// No such function.
+    Unknown,
+}
+
+/// Functions with a namespace, called like methods of a variable that does not exist.
+const NAMESPACES: [&str; 9] =
+    ["base64", "format", "ip", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
+
+/// Whether `name.…()` is a function of a namespace rather than a method.
+pub(super) fn is_namespace(name: &str) -> bool {
+    NAMESPACES.contains(&name)
+}
+
+const BOOL: &[&str] = &[
+    "contains",
+    "containsCIDR",
+    "containsIP",
+    "endsWith",
+    "hasValue",
+    "ip.isCanonical",
+    "isCIDR",
+    "isCIDRv4",
+    "isCIDRv6",
+    "isGlobalUnicast",
+    "isGreaterThan",
+    "isIP",
+    "isIPv4",
+    "isIPv6",
+    "isInteger",
+    "isLessThan",
+    "isLinkLocalMulticast",
+    "isLinkLocalUnicast",
+    "isLoopback",
+    "isQuantity",
+    "isSemver",
+    "isSorted",
+    "isURL",
+    "isUnspecified",
+    "matches",
+    "math.isFinite",
+    "math.isInf",
+    "math.isNaN",
+    "sets.contains",
+    "sets.equivalent",
+    "sets.intersects",
+    "startsWith",
+];
+const INT: &[&str] = &[
+    "asInteger",
+    "compareTo",
+    "family",
+    "getDate",
+    "getDayOfMonth",
+    "getDayOfWeek",
+    "getDayOfYear",
+    "getFullYear",
+    "getHours",
+    "getMilliseconds",
+    "getMinutes",
+    "getMonth",
+    "getSeconds",
+    "indexOf",
+    "int",
+    "lastIndexOf",
+    "major",
+    "minor",
+    "patch",
+    "prefixLength",
+    "size",
+];
+const TEXT: &[&str] = &[
+    "base64.encode",
+    "charAt",
+    "find",
+    "format",
+    "getEscapedPath",
+    "getHost",
+    "getHostname",
+    "getPort",
+    "getScheme",
+    "join",
+    "jsonpatch.escapeKey",
+    "lowerAscii",
+    "replace",
+    "string",
+    "strings.quote",
+    "substring",
+    "trim",
+    "upperAscii",
+];
+const OTHER: &[&str] = &[
+    "add",
+    "cidr",
+    "distinct",
+    "dyn",
+    "first",
+    "flatten",
+    "format.byte",
+    "format.date",
+    "format.datetime",
+    "format.dns1035Label",
+    "format.dns1035LabelPrefix",
+    "format.dns1123Label",
+    "format.dns1123LabelPrefix",
+    "format.dns1123Subdomain",
+    "format.dns1123SubdomainPrefix",
+    "format.labelValue",
+    "format.named",
+    "format.qualifiedName",
+    "format.uri",
+    "format.uuid",
+    "getQuery",
+    "ip",
+    "last",
+    "lists.range",
+    "masked",
+    "math.abs",
+    "math.bitAnd",
+    "math.bitNot",
+    "math.bitOr",
+    "math.bitShiftLeft",
+    "math.bitShiftRight",
+    "math.bitXor",
+    "math.ceil",
+    "math.floor",
+    "math.greatest",
+    "math.least",
+    "math.round",
+    "math.sign",
+    "math.sqrt",
+    "math.trunc",
+    "max",
+    "min",
+    "optional.none",
+    "optional.of",
+    "optional.ofNonZeroValue",
+    "or",
+    "orValue",
+    "quantity",
+    "reverse",
+    "semver",
+    "sign",
+    "slice",
+    "sort",
+    "sub",
+    "sum",
+    "url",
+    "validate",
+    "value",
+];
+/// Functions and macros of kube-apiserver 1.36 that are missing here.
+const UNSUPPORTED: &[&str] = &[
+    "sortBy",
+    "transformList",
+    "transformMap",
+    "transformMapEntry",
+    "optMap",
+    "optFlatMap",
+    "type",
+    "all",
+    "exists",
+    "exists_one",
+    "existsOne",
+    "unwrap",
+    "unwrapOpt",
+    "optional.unwrap",
+    "regex.replace",
+    "regex.extract",
+    "regex.extractAll",
+];
+
+/// Looks a function up by its name, with the namespace if it has one.
+pub(super) fn find<'a>(name: &str) -> Known<'a> {
+    let has = |names: &[&str]| names.contains(&name);
+    let kind = match name {
+        "double" | "asApproximateFloat" => Kind::Double,
+        "uint" => Kind::Uint,
+        "bool" => return Known::Unsupported,
+        "bytes" | "base64.decode" => Kind::Bytes,
+        "timestamp" => Kind::Timestamp,
+        "duration" => Kind::Duration,
+        "split" | "findAll" => Kind::List(Box::new(Kind::Text)),
+        _ if has(BOOL) => Kind::Bool,
+        _ if has(INT) => Kind::Int,
+        _ if has(TEXT) => Kind::Text,
+        "dyn" => return Known::Unsupported,
+        _ if has(OTHER) => Kind::Dynamic,
+        _ if has(UNSUPPORTED) => return Known::Unsupported,
+        _ => return Known::Unknown,
+    };
+    Known::Returns(kind)
+}

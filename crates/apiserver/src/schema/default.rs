@@ -1,0 +1,144 @@
+//! Filling in defaults, and the removal of `null` where none is allowed.
+
+use serde_json::Value;
+
+use super::{Additional, MAX_DEPTH, Node};
+
+/// Drops every `null` of a field that is not nullable and has no default; the others are left to [`fill`].
+pub(crate) fn drop_nulls(value: &mut Value, node: &Node, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            let mut doomed = Vec::new();
+            for (name, field) in fields.iter_mut() {
+                let Some(child) = node.child(name) else { continue };
+                if field.is_null() {
+                    if !child.nullable && child.default.is_none() {
+                        doomed.push(name.clone());
+                    }
+                } else {
+                    drop_nulls(field, child, depth + 1);
+                }
+            }
+            for name in doomed {
+                fields.remove(&name);
+            }
+        }
+        Value::Array(items) => {
+            if let Some(child) = &node.items {
+                for item in items {
+                    drop_nulls(item, child, depth + 1);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Inserts the default of every missing field, also inside what a default brought in.
+pub(crate) fn fill(value: &mut Value, node: &Node, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, child) in &node.properties {
+                if let Some(default) = &child.default
+                    && fields.get(name).is_none_or(|field| field.is_null() && !child.nullable)
+                {
+                    fields.insert(name.clone(), default.clone());
+                }
+                if let Some(field) = fields.get_mut(name) {
+                    fill(field, child, depth + 1);
+                }
+            }
+            if let Additional::Schema(child) = &node.additional {
+                for (name, field) in fields.iter_mut() {
+                    if !node.properties.contains_key(name) {
+                        fill_element(field, child, depth);
+                    }
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(child) = &node.items {
+                for item in items {
+                    fill_element(item, child, depth);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A list item or map value: `null` becomes the default, if there is one.
+fn fill_element(value: &mut Value, node: &Node, depth: usize) {
+    if value.is_null() && !node.nullable {
+        *value = node.default.clone().unwrap_or(Value::Null);
+    }
+    fill(value, node, depth + 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::schema::Schema;
+
+    use super::*;
+
+    fn defaulted(spec_schema: &Value, spec: &Value) -> Value {
+        let schema =
+            Schema::compile(&json!({"type": "object", "properties": {"spec": spec_schema}})).unwrap();
+        let mut object = json!({"spec": spec});
+        schema.default(&mut object);
+        object["spec"].take()
+    }
+
+    #[test]
+    fn missing_fields_get_their_default() {
+        let nested = json!({"type": "object", "default": {}, "properties": {
+            "a": {"type": "integer", "default": 1},
+            "b": {"type": "object", "default": {}, "properties": {"c": {"type": "string", "default": "x"}}}}});
+        let cases = [
+            (
+                json!({"type": "object", "properties": {"n": nested}}),
+                json!({}),
+                json!({"n": {"a": 1, "b": {"c": "x"}}}),
+            ),
+            (
+                json!({"type": "object", "properties": {"n": nested}}),
+                json!({"n": {"a": 2}}),
+                json!({"n": {"a": 2, "b": {"c": "x"}}}),
+            ),
+            (
+                json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "object",
+                    "properties": {"p": {"type": "string", "default": "TCP"}}}}}}),
+                json!({"l": [{}, {"p": "UDP"}]}),
+                json!({"l": [{"p": "TCP"}, {"p": "UDP"}]}),
+            ),
+            (
+                json!({"type": "object", "properties": {"m": {"type": "object", "additionalProperties": {"type": "object",
+                    "properties": {"p": {"type": "integer", "default": 3}}}}}}),
+                json!({"m": {"k": {}}}),
+                json!({"m": {"k": {"p": 3}}}),
+            ),
+        ];
+        for (schema, spec, expected) in cases {
+            assert_eq!(defaulted(&schema, &spec), expected);
+        }
+    }
+
+    #[test]
+    fn null_is_dropped_kept_or_replaced() {
+        let schema = json!({"type": "object", "properties": {
+            "plain": {"type": "string"},
+            "nullable": {"type": "string", "nullable": true},
+            "default": {"type": "string", "default": "d"},
+            "both": {"type": "string", "nullable": true, "default": "d"}}});
+        let spec = json!({"plain": null, "nullable": null, "default": null, "both": null});
+        assert_eq!(defaulted(&schema, &spec), json!({"nullable": null, "default": "d", "both": null}));
+    }
+}

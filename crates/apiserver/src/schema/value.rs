@@ -1,0 +1,183 @@
+//! Values as Go prints them, because the messages of the real server quote them that way.
+
+use std::fmt::Write as _;
+
+use serde_json::{Number, Value};
+
+/// A number the way the real server holds it: whole ones that fit are integers, the rest are floats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Numeric {
+    /// A whole number written without point or exponent.
+    Integer(i64),
+    /// Any other number.
+    Float(f64),
+}
+
+impl Numeric {
+    pub(crate) fn of(number: &Number) -> Numeric {
+        match number.as_i64() {
+            Some(integer) => Numeric::Integer(integer),
+            None => Numeric::Float(number.as_f64().unwrap_or(f64::NAN)),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "the real server compares through float64 as well")]
+    pub(crate) fn as_float(self) -> f64 {
+        match self {
+            Numeric::Integer(integer) => integer as f64,
+            Numeric::Float(float) => float,
+        }
+    }
+
+    pub(crate) fn print(self) -> String {
+        match self {
+            Numeric::Integer(integer) => integer.to_string(),
+            Numeric::Float(float) => print_float(float),
+        }
+    }
+}
+
+/// A float as `%v` prints it: shortest form, exponent below 1e-4 and from 1e21.
+pub(crate) fn print_float(float: f64) -> String {
+    let magnitude = float.abs();
+    if float == 0.0 || (1e-4..1e21).contains(&magnitude) || !float.is_finite() {
+        return format!("{float}");
+    }
+    let text = format!("{float:e}");
+    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
+    let (sign, digits) = match exponent.strip_prefix('-') {
+        Some(digits) => ('-', digits),
+        None => ('+', exponent),
+    };
+    format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+/// A string as `%q` prints it.
+pub(crate) fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            ' ' => out.push(' '),
+            other if (other as u32) < 0x20 || other as u32 == 0x7f => {
+                let _ = write!(out, "\\x{:02x}", other as u32);
+            }
+            other if other.is_control() || other.is_whitespace() => {
+                let _ = write!(out, "\\u{:04x}", other as u32);
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A value as `json.Marshal` prints it: keys sorted, `<`, `>` and `&` escaped.
+pub(crate) fn marshal(value: &Value) -> String {
+    let mut out = String::new();
+    write_json(value, &mut out);
+    out
+}
+
+/// The part of a message between `Invalid value: ` and the detail.
+pub(crate) fn print(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Number(number) => Numeric::of(number).print(),
+        Value::Bool(flag) => flag.to_string(),
+        other => marshal(other),
+    }
+}
+
+fn write_json(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Number(number) => out.push_str(&number.to_string()),
+        Value::String(text) => write_json_string(text, out),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_json(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            let mut sorted: Vec<_> = fields.iter().collect();
+            sorted.sort_by_key(|(name, _)| name.as_str());
+            out.push('{');
+            for (index, (name, field)) in sorted.into_iter().enumerate() {
+                if index > 0 {
+                    out.push(',');
+                }
+                write_json_string(name, out);
+                out.push(':');
+                write_json(field, out);
+            }
+            out.push('}');
+        }
+    }
+}
+
+fn write_json_string(text: &str, out: &mut String) {
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", character as u32);
+            }
+            other if (other as u32) < 0x20 => {
+                let _ = write!(out, "\\u{:04x}", other as u32);
+            }
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn floats_print_as_go_prints_them() {
+        for (float, text) in [(1.0, "1"), (1.5, "1.5"), (1e21, "1e+21"), (1e-5, "1e-05"), (-0.25, "-0.25")] {
+            assert_eq!(print_float(float), text);
+        }
+    }
+
+    #[test]
+    fn values_print_as_go_prints_them() {
+        let cases = [
+            (json!("a\"b\n"), r#""a\"b\n""#),
+            (json!({"b": 1, "a": "<x>"}), r#"{"a":"\u003cx\u003e","b":1}"#),
+            (json!(null), "null"),
+            (json!(true), "true"),
+            (json!(3), "3"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(print(&value), text);
+        }
+    }
+}

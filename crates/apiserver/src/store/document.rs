@@ -1,0 +1,130 @@
+//! The stored form of an object: JSON bytes with a place for the version.
+//!
+//! The version of a write is known only when the write happens, under the store's lock, and the object holds it in
+//! its metadata. So an object is serialised before, with a hole there, and the number is put in at the last moment:
+//! what is stored is then the very answer to a `get`.
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+/// A serialised object that waits for its version.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    bytes: Vec<u8>,
+    hole: Option<usize>,
+}
+
+impl Draft {
+    /// Serialises an object, `apiVersion` first so that its version is found without parsing.
+    #[must_use]
+    pub fn new(object: &Value) -> Self {
+        let mut draft = Self { bytes: Vec::with_capacity(1024), hole: None };
+        match object.as_object() {
+            None => write(&mut draft.bytes, object),
+            Some(members) => draft.members(members),
+        }
+        draft
+    }
+
+    fn members(&mut self, members: &Map<String, Value>) {
+        self.bytes.push(b'{');
+        let mut first = true;
+        for name in ["apiVersion", "kind"] {
+            if let Some(value) = members.get(name) {
+                self.member(&mut first, name, value);
+            }
+        }
+        self.name(&mut first, "metadata");
+        self.metadata(members.get("metadata").and_then(Value::as_object));
+        for (name, value) in members {
+            if !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
+                self.member(&mut first, name, value);
+            }
+        }
+        self.bytes.push(b'}');
+    }
+
+    fn metadata(&mut self, metadata: Option<&Map<String, Value>>) {
+        self.bytes.push(b'{');
+        let mut first = true;
+        for (name, value) in metadata.into_iter().flatten() {
+            if name != "resourceVersion" {
+                self.member(&mut first, name, value);
+            }
+        }
+        self.name(&mut first, "resourceVersion");
+        self.bytes.push(b'"');
+        self.hole = Some(self.bytes.len());
+        self.bytes.extend_from_slice(b"\"}");
+    }
+
+    fn name(&mut self, first: &mut bool, name: &str) {
+        if !std::mem::replace(first, false) {
+            self.bytes.push(b',');
+        }
+        write(&mut self.bytes, &Value::String(name.to_owned()));
+        self.bytes.push(b':');
+    }
+
+    fn member(&mut self, first: &mut bool, name: &str, value: &Value) {
+        self.name(first, name);
+        write(&mut self.bytes, value);
+    }
+
+    /// The finished object.
+    #[must_use]
+    pub fn stamp(mut self, version: u64) -> Bytes {
+        if let Some(hole) = self.hole {
+            let tail = self.bytes.split_off(hole);
+            self.bytes.extend_from_slice(version.to_string().as_bytes());
+            self.bytes.extend_from_slice(&tail);
+        }
+        self.bytes.shrink_to_fit();
+        Bytes::from(self.bytes)
+    }
+}
+
+fn write(into: &mut Vec<u8>, value: &Value) {
+    // Writing a value into memory cannot fail: its keys are strings and a Vec takes all.
+    let _ = serde_json::to_writer(into, value);
+}
+
+/// Parses stored bytes. They were written by [`Draft`], so this cannot fail but for a damaged file.
+#[must_use]
+pub fn parse(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_default()
+}
+
+/// Whether stored bytes are of this apiVersion.
+#[must_use]
+pub fn has_version(bytes: &[u8], api_version: &str) -> bool {
+    bytes
+        .strip_prefix(b"{\"apiVersion\":\"")
+        .and_then(|rest| rest.strip_prefix(api_version.as_bytes()))
+        .is_some_and(|rest| rest.first() == Some(&b'"'))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_version_is_put_into_the_metadata() {
+        let object = json!({"spec": {"resourceVersion": "no"}, "kind": "A", "apiVersion": "g/v1",
+            "metadata": {"name": "x", "resourceVersion": "7", "uid": "u"}});
+        let bytes = Draft::new(&object).stamp(42);
+        let mut expected = object;
+        expected["metadata"]["resourceVersion"] = json!("42");
+        assert_eq!(parse(&bytes), expected);
+        assert!(has_version(&bytes, "g/v1"));
+        assert!(!has_version(&bytes, "g/v"));
+    }
+
+    #[test]
+    fn an_object_without_metadata_gets_one() {
+        let bytes = Draft::new(&json!({"a": 1})).stamp(3);
+        assert_eq!(parse(&bytes), json!({"a": 1, "metadata": {"resourceVersion": "3"}}));
+    }
+}

@@ -1,0 +1,176 @@
+//! The objects, the recent changes and the watchers of one resource.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::{Compacted, Entry, Event, Page, Start, Subscription};
+
+/// Changes kept for those who resume a watch or continue a list, at most.
+const HISTORY_EVENTS: usize = 4096;
+/// Bytes of changes kept, at most.
+const HISTORY_BYTES: usize = 8 << 20;
+/// Changes a watcher may lag behind before it is cut off; it then begins anew.
+const WATCHER_LAG: usize = HISTORY_EVENTS;
+
+/// One resource.
+#[derive(Debug, Default)]
+pub struct Partition {
+    objects: BTreeMap<String, Entry>,
+    history: VecDeque<Arc<Event>>,
+    history_bytes: usize,
+    /// The newest version that is no longer in the history.
+    forgotten: u64,
+    /// What `forgotten` becomes at the next compaction.
+    forget_next: u64,
+    watchers: HashMap<Option<String>, Vec<mpsc::Sender<Arc<Event>>>>,
+}
+
+impl Partition {
+    /// A resource whose changes up to `version` are not known.
+    #[must_use]
+    pub fn starting_at(version: u64) -> Self {
+        Self { forgotten: version, forget_next: version, ..Self::default() }
+    }
+
+    /// One object.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<&Entry> {
+        self.objects.get(path)
+    }
+
+    /// Puts an object there without telling anyone: used when a store is loaded.
+    pub fn load(&mut self, path: String, entry: Entry) {
+        self.objects.insert(path, entry);
+    }
+
+    /// Makes a change and tells those who follow it, and no one else.
+    pub fn apply(&mut self, event: Event) {
+        if event.removed {
+            self.objects.remove(&event.path);
+        } else {
+            let entry = Entry { version: event.version, bytes: event.object.clone() };
+            self.objects.insert(event.path.clone(), entry);
+        }
+        let event = Arc::new(event);
+        for scope in [None, Some(event.namespace.clone())] {
+            if let Some(watchers) = self.watchers.get_mut(&scope) {
+                watchers.retain(|watcher| watcher.try_send(Arc::clone(&event)).is_ok());
+                if watchers.is_empty() {
+                    self.watchers.remove(&scope);
+                }
+            }
+        }
+        self.history_bytes += event.object.len();
+        self.history.push_back(event);
+        while self.history.len() > HISTORY_EVENTS || self.history_bytes > HISTORY_BYTES {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(event) = self.history.pop_front() {
+            self.history_bytes -= event.object.len();
+            self.forgotten = event.version;
+        }
+    }
+
+    /// Forgets what was already old at the last call; `version` is the store's now.
+    pub fn compact(&mut self, version: u64) {
+        while self.history.front().is_some_and(|event| event.version <= self.forget_next) {
+            self.forget_oldest();
+        }
+        self.forgotten = self.forgotten.max(self.forget_next);
+        self.forget_next = version;
+        self.history.shrink_to_fit();
+    }
+
+    fn known(&self, asked: u64) -> Result<(), Compacted> {
+        if asked < self.forgotten {
+            return Err(Compacted { asked, oldest: self.forgotten });
+        }
+        Ok(())
+    }
+
+    /// A page as it was at `at`; `version` is the store's now.
+    pub fn list(
+        &self,
+        namespace: Option<&str>,
+        after: Option<&str>,
+        limit: Option<usize>,
+        at: Option<u64>,
+        version: u64,
+    ) -> Result<Page, Compacted> {
+        let at = at.unwrap_or(version);
+        self.known(at)?;
+        let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let start = match after {
+            Some(after) if after >= prefix.as_str() => Bound::Excluded(after),
+            _ => Bound::Included(prefix.as_str()),
+        };
+        let within = |path: &str| path.starts_with(&prefix);
+        let changed = self.history.back().is_some_and(|event| event.version > at);
+        let now =
+            self.objects.range::<str, _>((start, Bound::Unbounded)).take_while(|(path, _)| within(path));
+        if !changed {
+            return Ok(page(now, limit, at));
+        }
+        // The past is the present with the changes since then undone, newest first.
+        let mut then: BTreeMap<&String, &Entry> = now.collect();
+        for event in self.history.iter().rev().take_while(|event| event.version > at) {
+            if !within(&event.path) || after.is_some_and(|after| event.path.as_str() <= after) {
+                continue;
+            }
+            match &event.previous {
+                Some(previous) => then.insert(&event.path, previous),
+                None => then.remove(&event.path),
+            };
+        }
+        Ok(page(then.into_iter(), limit, at))
+    }
+
+    /// Begins to follow the resource.
+    pub fn watch(
+        &mut self,
+        namespace: Option<&str>,
+        start: Start,
+        version: u64,
+    ) -> Result<Subscription, Compacted> {
+        let (objects, backlog) = match start {
+            Start::Objects => {
+                let page = self.list(namespace, None, None, None, version)?;
+                (page.entries.into_iter().map(|(_, entry)| entry).collect(), Vec::new())
+            }
+            Start::After(asked) => {
+                self.known(asked)?;
+                let newer = self.history.iter().rev().take_while(|event| event.version > asked);
+                let mut backlog: Vec<_> = newer
+                    .filter(|event| namespace.is_none_or(|namespace| event.namespace == namespace))
+                    .cloned()
+                    .collect();
+                backlog.reverse();
+                (Vec::new(), backlog)
+            }
+        };
+        let (sender, changes) = mpsc::channel(WATCHER_LAG);
+        let watchers = self.watchers.entry(namespace.map(str::to_owned)).or_default();
+        watchers.retain(|watcher| !watcher.is_closed());
+        watchers.push(sender);
+        Ok(Subscription { objects, backlog, changes, version })
+    }
+}
+
+fn page<'a>(
+    mut objects: impl Iterator<Item = (&'a String, &'a Entry)>,
+    limit: Option<usize>,
+    version: u64,
+) -> Page {
+    let entries = objects
+        .by_ref()
+        .take(limit.unwrap_or(usize::MAX))
+        .map(|(path, entry)| (path.clone(), entry.clone()))
+        .collect();
+    Page { entries, version, remaining: objects.count() }
+}

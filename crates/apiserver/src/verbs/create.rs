@@ -1,0 +1,172 @@
+//! Creating an object.
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::write::{self, Writer, Written};
+use crate::kinds::reviews;
+use crate::metadata;
+use crate::registry::{Resource, key};
+use crate::reply::{Payload, Reply};
+use crate::server::{Call, Server};
+use crate::status::Failure;
+use crate::store::{Expect, WriteError};
+
+/// How many names are tried when one is generated.
+const GENERATED_NAMES: usize = 8;
+
+/// Creates the object in the body.
+pub async fn create(server: &Server, call: &Call) -> Result<Reply, Failure> {
+    let resource = &call.resource;
+    let writer = Writer::of(call, "CreateOptions")?;
+    let decoded =
+        crate::body::object(&resource.kind, resource.kind_rules().is_some(), &call.content_type, &call.body)?;
+    let mut object = decoded.value;
+    write::check_kind(resource, &object, &call.body)?;
+    write::check_types(resource, &object)?;
+    write::set_kind(resource, &mut object);
+    let mut warnings = write::unknown_fields(resource, writer.validation, &decoded.doubled, &mut object)?;
+    warnings.extend(metadata::warnings(&object, None));
+    if resource.namespaced {
+        write::set_namespace(&mut object, call.namespace())?;
+    }
+    let mut written = new_object(server, resource, object, &writer).await?;
+    written.warnings = warnings;
+    Ok(write::answer(server, call, written))
+}
+
+/// Creates an object for the server itself.
+pub async fn insert(
+    server: &Server,
+    resource: &Resource,
+    object: Value,
+    manager: &str,
+) -> Result<Written, Failure> {
+    let writer = Writer { manager: manager.to_owned(), ..Writer::server("") };
+    new_object(server, resource, object, &writer).await
+}
+
+/// Creates an object that is decoded and in its namespace.
+pub async fn new_object(
+    server: &Server,
+    resource: &Resource,
+    mut object: Value,
+    writer: &Writer,
+) -> Result<Written, Failure> {
+    let given = metadata::text(&object, "name").to_owned();
+    if resource.terminating {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(Failure::forbidden(resource.subject(), &given, why));
+    }
+    let prefix = metadata::text(&object, "generateName").to_owned();
+    if resource.namespaced {
+        server.check_namespace(resource, &given, metadata::text(&object, "namespace"))?;
+    }
+    if !metadata::text(&object, "resourceVersion").is_empty() {
+        return Err(Failure::plain("resourceVersion should not be set on objects to be created"));
+    }
+    metadata::fields(&mut object).remove("resourceVersion");
+    let generate = given.is_empty() && !prefix.is_empty();
+    for _ in 0..GENERATED_NAMES {
+        if generate {
+            let (random, _) = Uuid::new_v4().as_u64_pair();
+            let name = metadata::generated_name(&prefix, random);
+            metadata::fields(&mut object).insert("name".to_owned(), name.into());
+        }
+        let new = settle(server, resource, object.clone(), writer, false)?;
+        match insert_settled(server, resource, new, writer).await {
+            Err(failure) if generate && failure.reason == "AlreadyExists" => {}
+            other => return other,
+        }
+    }
+    let name = metadata::text(&object, "name");
+    Err(Failure::already_exists(resource.subject(), name))
+}
+
+/// Fills in, defaults and judges a new object. `managed` is set when its fields have their managers already.
+pub fn settle(
+    server: &Server,
+    resource: &Resource,
+    mut new: Value,
+    writer: &Writer,
+    managed: bool,
+) -> Result<Value, Failure> {
+    let now = server.now();
+    metadata::fill_new(&mut new, &Uuid::new_v4().to_string(), now);
+    if resource.status
+        && let Some(members) = new.as_object_mut()
+    {
+        members.remove("status");
+    }
+    resource.schema().default(&mut new);
+    if let Some(kind) = resource.kind_rules() {
+        (kind.default)(&mut new);
+    }
+    if !managed {
+        write::own_fields(resource, writer, &mut new, None, now);
+    }
+    if let Some(kind) = resource.kind_rules() {
+        (kind.prepare)(&mut new, None);
+    }
+    if resource.counts_generations() {
+        metadata::fields(&mut new).insert("generation".to_owned(), 1.into());
+    }
+    metadata::tidy(&mut new);
+    write::judge(resource, &new, None, "")?;
+    Ok(new)
+}
+
+/// Stores a new object that is ready.
+pub async fn insert_settled(
+    server: &Server,
+    resource: &Resource,
+    new: Value,
+    writer: &Writer,
+) -> Result<Written, Failure> {
+    let key = key(resource, &new);
+    if writer.dry_run {
+        if server.store.get(&key).is_some() {
+            return Err(Failure::already_exists(resource.subject(), &key.name));
+        }
+        return Ok(Written { object: new, entry: None, warnings: Vec::new(), created: true });
+    }
+    match write::store(server, resource, &key, Expect::Absent, &new, None, false).await {
+        Ok((object, entry)) => {
+            Ok(Written { object, entry: Some(entry), warnings: Vec::new(), created: true })
+        }
+        Err(WriteError::Unexpected { current: Some(current) })
+            if metadata::deleting(&crate::store::document::parse(&current.bytes)) =>
+        {
+            Err(Failure::being_deleted(resource.subject(), &key.name))
+        }
+        Err(WriteError::Unexpected { .. }) => Err(Failure::already_exists(resource.subject(), &key.name)),
+        Err(error) => Err(write::store_failure(&error)),
+    }
+}
+
+/// Answers a review, which is never stored.
+pub fn review(server: &Server, call: &Call) -> Result<Reply, Failure> {
+    let resource = &call.resource;
+    let writer = Writer::of(call, "CreateOptions")?;
+    let decoded =
+        crate::body::object(&resource.kind, resource.kind_rules().is_some(), &call.content_type, &call.body)?;
+    let mut object = decoded.value;
+    write::check_kind(resource, &object, &call.body)?;
+    write::set_kind(resource, &mut object);
+    let warnings = write::unknown_fields(resource, writer.validation, &decoded.doubled, &mut object)?;
+    if resource.namespaced {
+        write::set_namespace(&mut object, call.namespace())?;
+    }
+    let status = reviews::answer(&resource.kind, &object, |token| (server.knows_token)(token));
+    metadata::fields(&mut object);
+    if let Some(members) = object.as_object_mut() {
+        members.insert("status".to_owned(), status);
+    }
+    if resource.kind == "SelfSubjectReview" {
+        let time = metadata::time(server.now());
+        metadata::fields(&mut object).insert("creationTimestamp".to_owned(), time.into());
+    }
+    let mut reply = Reply::new(http::StatusCode::CREATED, Payload::Value(object));
+    reply.warnings = warnings;
+    Ok(reply)
+}

@@ -1,0 +1,328 @@
+//! Reading many objects, whole or in pages.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::reply::{Form, Reply};
+use crate::schema::{Cause, CauseReason};
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::server::{Call, Server};
+use crate::status::Failure;
+use crate::store::{Compacted, Entry, Page};
+
+/// How long a list waits for a version that is not there yet, as Kubernetes does.
+const WAIT_FOR_VERSION: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// Which objects of a scope are meant.
+#[derive(Debug, Default)]
+pub struct Filter {
+    labels: LabelSelector,
+    fields: FieldSelector,
+}
+
+impl Filter {
+    /// The selectors of a request.
+    pub fn parse(call: &Call) -> Result<Self, Failure> {
+        let labels = LabelSelector::parse(call.options.text("labelSelector").unwrap_or_default())?;
+        let mut fields = call.options.text("fieldSelector").unwrap_or_default().to_owned();
+        if let Some(name) = &call.target.name {
+            // A watch of one object.
+            fields = format!("metadata.name={name}");
+        }
+        let fields = FieldSelector::parse(&fields, &call.resource.selectable)?;
+        Ok(Self { labels, fields })
+    }
+
+    /// Whether it takes all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether it takes an object.
+    #[must_use]
+    pub fn takes(&self, object: &Value) -> bool {
+        self.labels.matches(object) && self.fields.matches(object)
+    }
+}
+
+/// The 400 for a version that is no number.
+#[must_use]
+pub fn bad_version(text: &str) -> Failure {
+    Failure::bad_request(format!(
+        "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+    ))
+}
+
+/// Where a list goes on: the version of its first page and the last key seen.
+#[derive(Debug, PartialEq, Eq)]
+struct Continue {
+    version: u64,
+    after: String,
+}
+
+impl Continue {
+    fn encode(&self) -> String {
+        let token =
+            json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": format!("{}\u{0}", self.after)});
+        URL_SAFE_NO_PAD.encode(token.to_string())
+    }
+
+    fn decode(text: &str) -> Result<Self, Failure> {
+        let bad = |why: &str| {
+            Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        };
+        let bytes =
+            URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| bad(&error.to_string()))?;
+        let token = crate::body::json(&bytes).map_err(|why| bad(&why))?.value;
+        let version = token.get("rv").and_then(Value::as_u64);
+        let start = token.get("start").and_then(Value::as_str);
+        let (Some(version), Some(start)) = (version, start) else {
+            return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        };
+        Ok(Self { version, after: start.trim_end_matches('\u{0}').to_owned() })
+    }
+}
+
+struct Question {
+    filter: Filter,
+    limit: Option<usize>,
+    from: Option<Continue>,
+    at: Option<u64>,
+}
+
+fn options_cause(field: &str, reason: CauseReason, message: &str) -> Failure {
+    let cause = Cause { field: field.to_owned(), reason, message: message.to_owned() };
+    Failure::invalid_options("ListOptions", &[cause])
+}
+
+/// What `resourceVersion` and its companions may say together.
+pub fn check_version_options(call: &Call, watching: bool) -> Result<(), Failure> {
+    let forbidden = |message: &str| {
+        Err(options_cause(
+            "resourceVersionMatch",
+            CauseReason::FieldValueForbidden,
+            &format!("Forbidden: {message}"),
+        ))
+    };
+    let initial = call.options.flag("sendInitialEvents");
+    let how = call.options.text("resourceVersionMatch");
+    if !watching && initial.is_some() {
+        let message = "Forbidden: sendInitialEvents is forbidden for list";
+        return Err(options_cause("sendInitialEvents", CauseReason::FieldValueForbidden, message));
+    }
+    match (how, initial) {
+        (Some(_), None) if watching => {
+            forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        }
+        (None, Some(_)) => {
+            forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        }
+        (Some(other), Some(_)) if other != "NotOlderThan" => {
+            forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        }
+        (Some(_), None) if call.options.text("resourceVersion").is_none() => {
+            forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        }
+        (Some(_), None) if call.options.text("continue").is_some() => {
+            forbidden("resourceVersionMatch is forbidden when continue is provided")
+        }
+        (Some("Exact"), None) if call.options.text("resourceVersion") == Some("0") => {
+            forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+        }
+        (Some(other), _) if !matches!(other, "Exact" | "NotOlderThan") => Err(options_cause(
+            "resourceVersionMatch",
+            CauseReason::FieldValueNotSupported,
+            &format!("Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""),
+        )),
+        _ => Ok(()),
+    }
+}
+
+async fn question(server: &Server, call: &Call) -> Result<Question, Failure> {
+    check_version_options(call, false)?;
+    let filter = Filter::parse(call)?;
+    let limit = call
+        .options
+        .number("limit")?
+        .and_then(|limit| usize::try_from(limit).ok())
+        .filter(|limit| *limit > 0);
+    let from = call.options.text("continue").map(Continue::decode).transpose()?;
+    let asked = call.options.text("resourceVersion");
+    if from.is_some() && asked.is_some_and(|asked| asked != "0") {
+        return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    let asked = asked.map(|text| text.parse::<u64>().map_err(|_| bad_version(text))).transpose()?;
+    if let Some(asked) = asked {
+        wait_for(server, asked).await?;
+    }
+    let exact = call.options.text("resourceVersionMatch") == Some("Exact")
+        // Kubernetes takes a limit with a version as exact unless told otherwise.
+        || (limit.is_some() && call.options.text("resourceVersionMatch").is_none());
+    let at = match &from {
+        Some(from) => Some(from.version),
+        None => asked.filter(|asked| exact && *asked > 0),
+    };
+    Ok(Question { filter, limit, from, at })
+}
+
+async fn wait_for(server: &Server, asked: u64) -> Result<(), Failure> {
+    let step = std::time::Duration::from_millis(50);
+    let mut waited = std::time::Duration::ZERO;
+    while server.store.version() < asked {
+        if waited >= WAIT_FOR_VERSION {
+            return Err(Failure::version_too_large(asked, server.store.version()));
+        }
+        tokio::time::sleep(step).await;
+        waited += step;
+    }
+    Ok(())
+}
+
+fn expired(_: Compacted, question: &Question) -> Failure {
+    let text = if question.from.is_some() {
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    } else {
+        "The resourceVersion for the provided list is too old."
+    };
+    Failure::expired(text)
+}
+
+/// Answers with the objects of a scope.
+pub async fn list(server: &Server, call: &Call) -> Result<Reply, Failure> {
+    let question = question(server, call).await?;
+    let after = question.from.as_ref().map(|from| from.after.as_str());
+    // With a filter the limit counts what it takes, so the store cannot apply it.
+    let limit = question.limit.filter(|_| question.filter.is_empty());
+    let scope = call.scope();
+    let page = match server.store.list(&scope, after, limit, question.at) {
+        Ok(page) => page,
+        Err(compacted) => {
+            let mut failure = expired(compacted, &question);
+            if let Some(from) = &question.from {
+                let rest = Continue { version: server.store.version(), after: from.after.clone() };
+                failure.continuation = Some(rest.encode());
+            }
+            return Err(failure);
+        }
+    };
+    Ok(answer(server, call, page, &question))
+}
+
+fn answer(server: &Server, call: &Call, page: Page, question: &Question) -> Reply {
+    let version = page.version;
+    let mut remaining = page.remaining;
+    let mut entries = page.entries;
+    let mut last = None;
+    if !question.filter.is_empty() {
+        let mut kept = Vec::new();
+        let mut cut = false;
+        for (path, entry) in entries {
+            if !question.filter.takes(&call.resource.from_stored(&entry.bytes)) {
+                continue;
+            }
+            if question.limit.is_some_and(|limit| kept.len() == limit) {
+                cut = true;
+                break;
+            }
+            kept.push((path, entry));
+        }
+        entries = kept;
+        remaining = usize::from(cut);
+    }
+    if remaining > 0 {
+        last = entries.last().map(|(path, _)| Continue { version, after: path.clone() }.encode());
+    }
+    let counted = (question.filter.is_empty() && last.is_some()).then_some(remaining);
+    let mut metadata = list_metadata(version, last.as_deref(), counted);
+    if call.accept.form == Form::Object
+        && call.resource.kind_rules().is_none()
+        && let Some(members) = metadata.as_object_mut()
+    {
+        // Kubernetes prints it for custom resources even where there is none.
+        members.entry("continue").or_insert_with(|| json!(""));
+    }
+    let entries: Vec<Entry> = entries.into_iter().map(|(_, entry)| entry).collect();
+    shaped(server, call, &entries, &metadata)
+}
+
+fn list_metadata(version: u64, token: Option<&str>, remaining: Option<usize>) -> Value {
+    let mut metadata = json!({"resourceVersion": version.to_string()});
+    if let Some(members) = metadata.as_object_mut() {
+        if let Some(token) = token {
+            members.insert("continue".to_owned(), token.into());
+        }
+        if let Some(remaining) = remaining {
+            members.insert("remainingItemCount".to_owned(), remaining.into());
+        }
+    }
+    metadata
+}
+
+/// A list in the form the client takes.
+fn shaped(server: &Server, call: &Call, entries: &[Entry], metadata: &Value) -> Reply {
+    let objects = || entries.iter().map(|entry| call.resource.from_stored(&entry.bytes));
+    match call.accept.form {
+        Form::Object => Reply::bytes(joined(call, entries.iter().map(|entry| &entry.bytes), metadata)),
+        Form::Partial => {
+            let items: Vec<Value> = objects().map(|object| crate::table::partial(&object)).collect();
+            Reply::value(json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items,
+            }))
+        }
+        Form::Table => {
+            let include = super::get::include(call);
+            let now = server.now();
+            let rows: Vec<Value> =
+                objects().map(|object| call.resource.columns.row(&object, include, now)).collect();
+            Reply::value(call.resource.columns.table(&rows, metadata))
+        }
+    }
+}
+
+/// A list as text, made of the stored texts.
+pub fn joined<'a>(call: &Call, objects: impl Iterator<Item = &'a Bytes>, metadata: &Value) -> Bytes {
+    let resource = &call.resource;
+    let mut text = Vec::with_capacity(4096);
+    let head = format!(
+        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
+        resource.list_kind,
+        resource.api_version()
+    );
+    text.extend_from_slice(head.as_bytes());
+    // Items of built-in kinds do not say their kind; that is Kubernetes' way.
+    let bare = format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",", resource.api_version(), resource.kind);
+    for (index, bytes) in objects.enumerate() {
+        if index > 0 {
+            text.push(b',');
+        }
+        let object = super::get::text(call, bytes);
+        match object.strip_prefix(bare.as_bytes()).filter(|_| resource.kind_rules().is_some()) {
+            Some(rest) => {
+                text.push(b'{');
+                text.extend_from_slice(rest);
+            }
+            None => text.extend_from_slice(&object),
+        }
+    }
+    text.extend_from_slice(b"]}");
+    Bytes::from(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn continue_tokens_come_back() {
+        let token = Continue { version: 7, after: "a/b".to_owned() };
+        assert_eq!(Continue::decode(&token.encode()).unwrap(), token);
+        let bad = Continue::decode("abc").unwrap_err();
+        assert_eq!(
+            bad.message,
+            "invalid continue token: continue key is not valid: invalid character 'i' looking for beginning of value"
+        );
+    }
+}
