@@ -13,13 +13,16 @@ cache=${VITISTACK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vitistack}
 cargo_deny=0.20.2
 
 need() { # need COMMAND PACKAGE: installs the Debian package unless the command is there
-  command -v "$1" >/dev/null && return
-  command -v apt-get >/dev/null || { echo "setup: $1 is missing: install it (Debian's package is $2)" >&2; exit 1; }
+  command -v "$1" >/dev/null || install "$2"
+}
+
+install() { # install PACKAGE
+  command -v apt-get >/dev/null || missing "$1" "install it"
   local as_root=()
   [ "$(id -u)" = 0 ] || as_root=(sudo)
-  echo "setup: installing $2" >&2
+  echo "setup: installing $1" >&2
   "${as_root[@]}" apt-get update -qq >&2
-  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$2" >&2
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$1" >&2
 }
 
 missing() { # missing WHAT FIX
@@ -46,7 +49,8 @@ integration() {
   build
   command -v go >/dev/null || missing go "install Go $(awk '$1 == "go" { print $2 }' "$here/kube/go.mod") or newer"
   need flock util-linux
-  need python3 python3-venv
+  need python3 python3
+  python3 -c 'import ensurepip' 2>/dev/null || install python3-venv
   "$here/kube/build.sh" >/dev/null
   "$here/clients/build.sh" >/dev/null
 }

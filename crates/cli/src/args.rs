@@ -54,7 +54,7 @@ pub enum Command {
         /// Address to listen on; port 0 takes a free one
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = loopback)]
         listen: SocketAddr,
-        /// Directory for the objects and the kubeconfig; without it everything is in memory
+        /// Directory for the objects and the kubeconfig; without it everything is in memory and --kubeconfig is needed
         #[arg(long, value_name = "DIRECTORY", required_unless_present = "kubeconfig")]
         data_dir: Option<PathBuf>,
         /// File for the kubeconfig, if not DIRECTORY/kubeconfig

@@ -43,7 +43,7 @@ pub struct KitArgs {
     #[arg(long, env = "METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080")]
     pub metrics_bind_address: BindAddress,
 
-    /// Whether metrics are served over TLS and only to who may read them; by default in a cluster and only there
+    /// Whether metrics are served over TLS and only to who may read them; by default in a cluster, or with --metrics-cert-dir
     #[arg(long, env = "METRICS_SECURE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub metrics_secure: Option<bool>,
 
@@ -96,7 +96,7 @@ impl KitArgs {
     /// Whether metrics are guarded.
     #[must_use]
     pub fn has_secure_metrics(&self) -> bool {
-        self.metrics_secure.unwrap_or_else(|| self.is_in_cluster())
+        self.metrics_secure.unwrap_or_else(|| self.is_in_cluster() || self.metrics_cert_dir.is_some())
     }
 
     /// The namespace of the operator.

@@ -11,7 +11,7 @@ use kube::{
     runtime::watcher,
 };
 use prometheus_client::registry::Registry;
-use snafu::{ResultExt, Snafu};
+use snafu::{ResultExt, Snafu, ensure};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +40,9 @@ pub enum StartError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Two settings cannot both be honoured.
+    #[snafu(display("METRICS_CERT_DIR has no use with METRICS_SECURE=false: remove one of the two"))]
+    ContradictSettings,
     /// The metrics server has no certificate.
     #[snafu(display("{source}"), context(false))]
     SecureMetrics {
@@ -168,6 +171,7 @@ impl Process {
         let mut servers = JoinSet::new();
         let registry = Arc::new(self.registry);
         let is_secure = settings.has_secure_metrics();
+        ensure!(is_secure || settings.metrics_cert_dir.is_none(), ContradictSettingsSnafu);
         let (tls, metrics) = if is_secure {
             let tls = tls_config(settings.metrics_cert_dir.as_deref(), &hostname()).await?;
             (Some(tls), guarded_router(registry, self.client.clone()))

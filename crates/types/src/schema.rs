@@ -18,6 +18,7 @@ const NAME_FITS_LABEL: ObjectRule = (
 );
 
 const NAME_IS_FREE: ObjectRule = (
+    // The names of BUILT_IN_CLASSES; a test holds the two together.
     "!(self.metadata.name in ['small', 'medium', 'large'])",
     "metadata.name: small, medium and large are built in: choose another name",
 );

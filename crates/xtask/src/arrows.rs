@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("controller", &["runtime", "machine", "cluster", "clients", "plan", "types"]),
     ("apiserver", &[]),
     ("testkit", &["clients", "types"]),
-    // These two put everything together; nothing uses them.
+    // Puts everything together; nothing but xtask uses it.
     ("cli", &["*"]),
 ];
 

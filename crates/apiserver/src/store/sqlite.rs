@@ -98,6 +98,8 @@ async fn connect(path: &Path) -> Result<SqliteConnection, OpenError> {
         .open(path)
         .context(CreateFileSnafu { path })?;
     file.set_permissions(Permissions::from_mode(0o600)).context(CreateFileSnafu { path })?;
+    // Closed before SQLite locks: closing any descriptor of a file drops every lock the process has on it.
+    drop(file);
     let options = SqliteConnectOptions::new()
         .filename(path)
         .locking_mode(SqliteLockingMode::Exclusive)

@@ -21,7 +21,7 @@ pub fn run(options: ServeOptions, output: &mut dyn Write) -> Result<(), Error> {
         let serving = serve(options).await.context(ServeSnafu)?;
         writeln!(
             output,
-            "serving on https://{}\nexport KUBECONFIG={}",
+            "serving on https://{}\nexport KUBECONFIG='{}'",
             serving.address,
             kubeconfig.display()
         )

@@ -60,6 +60,32 @@ fn a_wrong_word_is_refused_with_the_words_there_are() {
     insta::assert_snapshot!(refusals.map(told).join("\n\n"));
 }
 
+/// A process that is killed when the test ends.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_data_directory_is_for_one_process() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vitistack"));
+    command.args(["apiserver", "--data-dir"]).arg(directory.path()).stdout(Stdio::null());
+    let _first = Killed(command.spawn().unwrap());
+    let limit = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    while !directory.path().join("kubeconfig").exists() {
+        assert!(std::time::Instant::now() < limit, "the first did not start");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let second = command.output().unwrap();
+    let told = String::from_utf8(second.stderr).unwrap();
+    assert!(!second.status.success() && told.contains("another process"), "{told}");
+}
+
 #[test]
 fn a_reader_that_has_enough_is_no_failure() {
     let mut crds =

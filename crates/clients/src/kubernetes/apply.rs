@@ -135,7 +135,7 @@ fn stands(desired: &DynamicObject, observed: &DynamicObject) -> serde_json::Resu
 
 /// A short hash of a JSON value that does not depend on the order of its fields.
 #[must_use]
-pub fn fingerprint(value: &Value) -> String {
+fn fingerprint(value: &Value) -> String {
     let mut canonical = String::new();
     write_canonical(value, &mut canonical);
     let digest: [u8; 32] = Sha256::digest(canonical).into();

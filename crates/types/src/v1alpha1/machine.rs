@@ -43,8 +43,10 @@ use crate::ObjectReference;
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[schemars(extend("x-kubernetes-validations" = [
-    { "rule": "has(self.template) || (has(self.resources) && has(self.resources.cpu) && has(self.resources.cpu.cores) && has(self.resources.memory) && has(self.disks) && self.disks.exists(disk, has(disk.size)))",
-      "message": "needs a template (small, medium, large or the name of a MachineClass), or else resources.cpu.cores, resources.memory.size and a disk with a size" },
+    { "rule": "has(self.template) || (has(self.resources) && has(self.resources.cpu) && has(self.resources.cpu.cores) && has(self.resources.memory) && has(self.disks) && self.disks.size() > 0 && self.disks.all(disk, has(disk.size)))",
+      "message": "needs a template (small, medium, large or the name of a MachineClass), or else resources.cpu.cores, resources.memory.size and disks that each have a size" },
+    { "rule": "!has(self.networks) || self.networks.all(one, !has(one.macAddress) || self.networks.exists_one(other, has(other.macAddress) && other.macAddress == one.macAddress))",
+      "fieldPath": ".networks", "message": "two interfaces have one macAddress: give each its own, or leave it out" },
     { "rule": "!has(oldSelf.providerRef) || (has(self.providerRef) && self.providerRef == oldSelf.providerRef)",
       "fieldPath": ".providerRef", "message": "cannot change once set: make another Machine instead" },
     { "rule": "!has(oldSelf.datacenterRef) || (has(self.datacenterRef) && self.datacenterRef == oldSelf.datacenterRef)",
@@ -112,7 +114,7 @@ checked_builder!(Machine, MachineSpec, MachineSpecBuilder, machine_spec_builder,
 fn template_name(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     crate::schema::text(
         253,
-        "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
         "must be small, medium, large or the name of a MachineClass: lower-case letters, digits, '-' and '.'",
     )
 }

@@ -50,7 +50,7 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[builder(on(String, into))]
 #[schemars(extend("x-kubernetes-validations" = [
-    { "rule": "!has(self.size) || !has(oldSelf.size) || !isQuantity(self.size) || !isQuantity(oldSelf.size) || !quantity(self.size).isLessThan(quantity(oldSelf.size))",
+    { "rule": "!has(oldSelf.size) || (has(self.size) && (!isQuantity(self.size) || !isQuantity(oldSelf.size) || !quantity(self.size).isLessThan(quantity(oldSelf.size))))",
       "fieldPath": ".size", "message": "a disk only grows: give the old size or a larger one" },
     { "rule": "!has(oldSelf.storageClass) || (has(self.storageClass) && self.storageClass == oldSelf.storageClass)",
       "fieldPath": ".storageClass", "message": "cannot change once set: add a disk with another name instead" },
@@ -200,8 +200,8 @@ fn image_url(_: &mut SchemaGenerator) -> Schema {
         "minLength": 1,
         "maxLength": 2048,
         "x-kubernetes-validations": [{
-            "rule": "self.matches('^https?://[^/?# ]+[^ ]*$')",
-            "message": "must be an address that starts with http:// or https:// and has no blanks",
+            "rule": "self.matches('^https?://[^/?#@ ]+([/?#][^ ]*)?$')",
+            "message": "must be an address that starts with http:// or https://, without blanks, user or password",
         }],
     })
 }

@@ -30,6 +30,9 @@ fn parse(mut text: &str) -> Option<u64> {
     let mut millis = 0u64;
     while !text.is_empty() {
         let (number, rest) = text.split_at_checked(text.find(|letter: char| !letter.is_ascii_digit())?)?;
+        if number.len() > 6 {
+            return None;
+        }
         let (unit, rest) = rest.split_at_checked(
             rest.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(rest.len()),
         )?;
@@ -67,7 +70,7 @@ impl fmt::Display for Duration {
 text_value!(
     Duration,
     max_length = 16,
-    rule = "self.matches('^([0-9]+(h|m|s|ms))+$') && duration(self) > duration('0s')",
+    rule = "self.matches('^([0-9]{1,6}(h|m|s|ms))+$') && duration(self) > duration('0s')",
     fix = FIX
 );
 

@@ -29,8 +29,9 @@ fn parse(text: &str) -> Option<[u8; 6]> {
         }
         *octet = u8::from_str_radix(pair, 16).ok()?;
     }
-    let multicast = octets.first()? & 1 == 1;
-    (pairs.next().is_none() && !multicast).then_some(octets)
+    let is_multicast = octets.first()? & 1 == 1;
+    let is_zero = octets == [0; 6];
+    (pairs.next().is_none() && !is_multicast && !is_zero).then_some(octets)
 }
 
 impl FromStr for MacAddress {
@@ -51,7 +52,7 @@ impl fmt::Display for MacAddress {
 text_value!(
     MacAddress,
     max_length = 17,
-    rule = "self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$')",
+    rule = "self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$') && self != '00:00:00:00:00:00'",
     fix = FIX
 );
 
@@ -73,6 +74,7 @@ mod tests {
             "52:54:00:12:34:56:78",
             "52-54-00-12-34-56",
             "01:00:5e:00:00:01",
+            "00:00:00:00:00:00",
             "5:54:00:12:34:56",
             "+5:54:00:12:34:56",
         ] {

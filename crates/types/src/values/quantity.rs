@@ -60,23 +60,31 @@ fn nanos_per(unit: &str) -> Option<u128> {
     if let Some((_, factor)) = BINARY_UNITS.iter().find(|(name, _)| *name == unit) {
         return Some(factor * NANO);
     }
-    let power = match DECIMAL_UNITS.iter().find(|(name, _)| *name == unit) {
-        Some((_, power)) => *power,
-        None => u32::try_from(unit.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?.checked_add(9)?).ok()?,
-    };
-    10u128.checked_pow(power)
+    if let Some((_, power)) = DECIMAL_UNITS.iter().find(|(name, _)| *name == unit) {
+        return 10u128.checked_pow(*power);
+    }
+    let exponent = unit.strip_prefix(['e', 'E'])?;
+    let is_one_digit = exponent.strip_prefix('-').unwrap_or(exponent).len() == 1;
+    let power = exponent.parse::<i32>().ok().filter(|_| is_one_digit)?.checked_add(9)?;
+    10u128.checked_pow(u32::try_from(power).ok()?)
 }
+
+/// What a quantity may look like, as the CEL rule has it. Kubernetes takes more (signs, any number of digits, exponents
+/// beyond reason); nobody needs it, and the rule and the parser have to agree on every text.
+const GRAMMAR: &str =
+    "^([0-9]{1,15}([.][0-9]{0,9})?|[.][0-9]{1,9})(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE]-?[0-9])?$";
 
 fn parse(text: &str) -> Option<u128> {
     let unit_at = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(unit_at)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = |part: &str| part.bytes().all(|digit| digit.is_ascii_digit());
-    if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) {
+    let is_number = digits(whole) && digits(fraction) && whole.len() <= 15 && fraction.len() <= 9;
+    if (whole.is_empty() && fraction.is_empty()) || !is_number {
         return None;
     }
     let factor = nanos_per(unit)?;
-    let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().ok()? }.checked_mul(factor)?;
+    let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().ok()? }.saturating_mul(factor);
     let part = match fraction.trim_end_matches('0') {
         "" => 0,
         digits => {
@@ -86,7 +94,7 @@ fn parse(text: &str) -> Option<u128> {
         }
     };
     // Kubernetes caps what is larger (`12E`) rather than refusing it.
-    whole.checked_add(part).map(|nanos| nanos.min(LARGEST))
+    Some(whole.saturating_add(part).min(LARGEST))
 }
 
 impl FromStr for Quantity {
@@ -132,12 +140,7 @@ impl hash::Hash for Quantity {
     }
 }
 
-text_value!(
-    Quantity,
-    max_length = 32,
-    rule = "isQuantity(self) && !quantity(self).isLessThan(quantity('0'))",
-    fix = QUANTITY_FIX
-);
+text_value!(Quantity, max_length = 32, rule = format!("self.matches('{GRAMMAR}')"), fix = QUANTITY_FIX);
 
 /// A quantity above zero: what a disk or a memory can have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,7 +181,7 @@ impl fmt::Display for Size {
 text_value!(
     Size,
     max_length = 32,
-    rule = "isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",
+    rule = format!("self.matches('{GRAMMAR}') && quantity(self).isGreaterThan(quantity('0'))"),
     fix = SIZE_FIX
 );
 
@@ -204,7 +207,7 @@ mod tests {
             ("5e-1", 1),
             ("100m", 1),
             ("1n", 1),
-            ("0.0000000001", 1),
+            ("0.000000001", 1),
         ] {
             let quantity: Quantity = text.parse().unwrap();
             assert_eq!((quantity.units(), quantity.to_string()), (units, text.to_owned()));
@@ -213,10 +216,70 @@ mod tests {
 
     #[test]
     fn what_is_not_a_quantity_is_refused_with_the_fix() {
-        for text in ["", "Gi", "20GiB", "20 Gi", "-1", "+1", "1.2.3", "1e", "0x10", "٣", "1e99999999999", "."]
-        {
+        for text in [
+            "",
+            "Gi",
+            "20GiB",
+            "20 Gi",
+            "-1",
+            "+1",
+            "1.2.3",
+            "1e",
+            "0x10",
+            "٣",
+            "1e99999999999",
+            ".",
+            "+5Gi",
+            "1e40",
+            "1e-10",
+            "99999999999999999999Ei",
+        ] {
             let error = text.parse::<Quantity>().unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("such as 20Gi"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_rule_of_the_definition_takes_what_the_parser_takes() {
+        let schema = serde_json::to_value(schemars::schema_for!(Size)).unwrap();
+        for text in [
+            "20Gi",
+            "1.5Gi",
+            ".5Ki",
+            "2.",
+            "500M",
+            "1k",
+            "12E",
+            "1e3",
+            "1E3",
+            "5e-1",
+            "100m",
+            "1n",
+            "999999999999999Ei",
+            "0",
+            "0Gi",
+            "0.0",
+            "Gi",
+            "20GiB",
+            "20 Gi",
+            "-1",
+            "+1",
+            "+5Gi",
+            "1.2.3",
+            "1e",
+            "1e40",
+            "1e-10",
+            "1e+3",
+            "0x10",
+            "1K",
+            ".",
+            "99999999999999999999Ei",
+            "1.0000000001",
+            "1Mi ",
+            "1ki",
+        ] {
+            let is_taken = kube_cel::validate(&schema, &serde_json::json!(text), None).is_ok();
+            assert_eq!(is_taken, text.parse::<Size>().is_ok(), "{text}");
         }
     }
 

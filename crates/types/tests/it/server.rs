@@ -106,6 +106,27 @@ async fn what_is_wrong_is_refused_with_the_field_and_the_fix() {
             "a source that is two",
             object("Machine", "{template: small, disks: [{name: a, source: {image: b, claim: c}}]}"),
         ),
+        (
+            "a disk that nobody sized",
+            object(
+                "Machine",
+                "{resources: {cpu: {cores: 1}, memory: {size: 1Gi}}, disks: [{name: a, size: 1Gi}, {name: b}]}",
+            ),
+        ),
+        (
+            "a password in an address",
+            object(
+                "Machine",
+                "{template: small, disks: [{name: a, source: {url: 'http://user:secret@example.com/x'}}]}",
+            ),
+        ),
+        (
+            "two interfaces of one address",
+            object(
+                "Machine",
+                "{template: small, networks: [{name: a, networkName: lan, macAddress: '52:54:00:00:00:01'}, {name: b, networkName: lan, macAddress: '52:54:00:00:00:01'}]}",
+            ),
+        ),
         ("a VLAN beyond the last", object("NetworkConfiguration", "{bridge: br0, vlan: 5000}")),
         (
             "a negative priority",
@@ -139,6 +160,8 @@ async fn what_is_set_once_cannot_change_and_a_disk_only_grows() {
     let first = "{template: small, zone: a, providerRef: {name: p}, disks: [{name: data, size: 10Gi, storageClass: fast}]}";
     assert_success(&apply(&server, &machine(first)));
     assert_success(&apply(&server, &machine(&first.replace("10Gi", "20Gi"))));
+    let shrunk = apply(&server, &machine(&first.replace(", size: 10Gi", "")));
+    assert!(text(&shrunk.stderr).contains("a disk only grows"), "not even by leaving the size out");
     let turned = first.replace("zone: a", "zone: b").replace("name: p}", "name: q}").replace("fast", "slow");
     let refused = apply(&server, &machine(&turned));
     assert!(!refused.status.success());
