@@ -14,6 +14,9 @@ const DEPTH: usize = 128;
 /// Bytes of a body that an error quotes.
 const QUOTED: usize = 30;
 
+/// Up to here a float holds every whole number.
+const EXACT: f64 = 9_007_199_254_740_991.0;
+
 /// A decoded body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
@@ -47,13 +50,14 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, String> {
 }
 
 /// How Go's decoder names the mistake.
-fn syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
+#[must_use]
+pub fn syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
     let line = bytes.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
     let at = line.get(error.column().saturating_sub(1)..).unwrap_or_default();
-    let character = String::from_utf8_lossy(at).chars().next().unwrap_or(' ');
+    let byte = at.first().copied().unwrap_or(b' ');
     let text = error.to_string();
     let context = if text.starts_with("key must be a string") {
         "looking for beginning of object key string"
@@ -65,12 +69,43 @@ fn syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
         "after array element"
     } else if text.starts_with("trailing characters") {
         "after top-level value"
+    } else if text.starts_with("trailing comma") && byte == b'}' {
+        "looking for beginning of object key string"
     } else if text.starts_with("expected value") || text.starts_with("trailing comma") {
         "looking for beginning of value"
+    } else if text.starts_with("expected ident")
+        && let Some(context) = literal_error(line, error.column().saturating_sub(1))
+    {
+        return format!("invalid character {} {context}", quoted_byte(byte));
     } else {
         return text.split(" at line ").next().unwrap_or_default().to_owned();
     };
-    format!("invalid character '{character}' {context}")
+    format!("invalid character {} {context}", quoted_byte(byte))
+}
+
+/// A byte in single quotes, as Go's decoder shows what it stumbled over.
+fn quoted_byte(byte: u8) -> String {
+    match byte {
+        b'\'' => r"'\''".to_owned(),
+        b'\\' => r"'\\'".to_owned(),
+        b'\n' => r"'\n'".to_owned(),
+        b'\r' => r"'\r'".to_owned(),
+        b'\t' => r"'\t'".to_owned(),
+        0x7f..0xa0 => format!("'\\u{byte:04x}'"),
+        0..0x20 => format!("'\\x{byte:02x}'"),
+        _ => format!("'{}'", char::from(byte)),
+    }
+}
+
+/// What was expected at `at`, inside `true`, `false` or `null`.
+fn literal_error(line: &[u8], at: usize) -> Option<String> {
+    ["true", "false", "null"].into_iter().find_map(|literal| {
+        let read = (1..literal.len()).find(|read| {
+            at.checked_sub(*read).and_then(|start| line.get(start..at)) == literal.as_bytes().get(..*read)
+        })?;
+        let expected = literal.get(read..=read)?;
+        Some(format!("in literal {literal} (expecting '{expected}')"))
+    })
 }
 
 /// A value that remembers where it is, to name doubled fields.
@@ -108,6 +143,11 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        // A whole number is written as one, whatever it was read as.
+        if value.fract() == 0.0 && value.abs() <= EXACT {
+            #[expect(clippy::cast_possible_truncation, reason = "whole and within the exact range")]
+            return Ok((value as i64).into());
+        }
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 
@@ -197,7 +237,11 @@ pub fn object(kind: &str, built_in: bool, content_type: &str, body: &[u8]) -> Re
     };
     let decoded = decoded.map_err(|why| unrecognized(kind, &why, body))?;
     if decoded.value.is_null() {
-        return Err(unrecognized(kind, "Object 'Kind' is missing in 'null'", body));
+        if !built_in {
+            return Err(unrecognized(kind, "Object 'Kind' is missing in 'null'", body));
+        }
+        // Nothing is an object without members.
+        return Ok(Decoded { value: Value::Object(Map::new()), doubled: Vec::new() });
     }
     for name in ["apiVersion", "kind"] {
         if let Some(value) = decoded.value.get(name).filter(|value| !value.is_string() && !value.is_null()) {
@@ -241,6 +285,9 @@ mod tests {
             (r#"{"a":1 "b"}"#, "invalid character '\"' after object key:value pair"),
             ("[1 2]", "invalid character '2' after array element"),
             ("{} x", "invalid character 'x' after top-level value"),
+            ("not", "invalid character 'o' in literal null (expecting 'u')"),
+            (r#"{"a":falsy}"#, "invalid character 'y' in literal false (expecting 'e')"),
+            (r#"{"a":1,}"#, "invalid character '}' looking for beginning of object key string"),
         ];
         for (text, expected) in rows {
             assert_eq!(json(text.as_bytes()).unwrap_err(), expected, "{text}");

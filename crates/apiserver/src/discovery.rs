@@ -48,6 +48,25 @@ pub fn core_versions() -> Value {
     })
 }
 
+/// Groups in the order of Kubernetes: its own by importance, then those of definitions by name.
+const ORDER: &[&str] = &[
+    "",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "apiextensions.k8s.io",
+    "coordination.k8s.io",
+];
+
+fn ordered(served: &Served) -> Vec<(&String, &Vec<Version>)> {
+    let mut groups: Vec<_> = served.groups.iter().collect();
+    let rank = |group: &str| ORDER.iter().position(|known| *known == group).unwrap_or(ORDER.len());
+    groups.sort_by_key(|(group, _)| rank(group));
+    groups
+}
+
 fn group_members(group: &str, versions: &[Version]) -> Value {
     let listed: Vec<Value> = versions
         .iter()
@@ -59,7 +78,7 @@ fn group_members(group: &str, versions: &[Version]) -> Value {
 /// `/apis`.
 #[must_use]
 pub fn groups(served: &Served) -> Value {
-    let named = served.groups.iter().filter(|(group, _)| !group.is_empty());
+    let named = ordered(served).into_iter().filter(|(group, _)| !group.is_empty());
     let groups: Vec<Value> = named.map(|(group, versions)| group_members(group, versions)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
@@ -153,7 +172,11 @@ pub fn resources(served: &Served, group: &str, version: &str) -> Option<Value> {
 
 fn aggregated_resource(resource: &Resource) -> Value {
     let response = |kind: (&str, &str, &str)| json!({"group": kind.0, "version": kind.1, "kind": kind.2});
-    let own = (resource.group.as_str(), resource.version.as_str(), resource.kind.as_str());
+    // Kubernetes says of its own kinds only the name.
+    let own = match resource.kind_rules() {
+        Some(kind) => ("", "", kind.kind),
+        None => (resource.group.as_str(), resource.version.as_str(), resource.kind.as_str()),
+    };
     let subs: Vec<Value> = subresources(resource)
         .into_iter()
         .map(|sub| {
@@ -181,7 +204,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
 /// All groups of `/api` or of `/apis` in one document.
 #[must_use]
 pub fn aggregated(served: &Served, core: bool) -> Reply {
-    let chosen = served.groups.iter().filter(|(group, _)| group.is_empty() == core);
+    let chosen = ordered(served).into_iter().filter(|(group, _)| group.is_empty() == core);
     let items: Vec<Value> = chosen
         .map(|(group, versions)| {
             let versions: Vec<Value> = versions

@@ -16,7 +16,7 @@ const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// What no update may change.
-const FIXED: [&str; 5] = ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"];
+const FIXED: [&str; 4] = ["name", "namespace", "uid", "deletionTimestamp"];
 
 /// A string of the metadata, empty if it is not there.
 #[must_use]
@@ -86,7 +86,7 @@ pub fn generated_name(prefix: &str, random: u64) -> String {
 /// Fills in what the server alone decides about a new object.
 pub fn fill_new(object: &mut Value, uid: &str, now: Timestamp) {
     let metadata = fields(object);
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(field);
     }
     metadata.insert("uid".to_owned(), uid.into());
@@ -96,7 +96,7 @@ pub fn fill_new(object: &mut Value, uid: &str, now: Timestamp) {
 /// Carries over what no update may change, where the update does not name it.
 pub fn carry_over(object: &mut Value, old: &Value) {
     let metadata = fields(object);
-    for field in ["deletionGracePeriodSeconds", "generation"] {
+    for field in ["creationTimestamp", "deletionGracePeriodSeconds", "generation"] {
         match old.get("metadata").and_then(|metadata| metadata.get(field)) {
             Some(value) => metadata.insert(field.to_owned(), value.clone()),
             None => metadata.remove(field),
@@ -138,6 +138,11 @@ fn invalid(field: &str, value: &str, problem: &str) -> Cause {
 pub fn problems(object: &Value, style: NameStyle, namespaced: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = text(object, "name");
+    let prefix = text(object, "generateName");
+    if !prefix.is_empty() {
+        let problems = style.prefix_problems(prefix);
+        causes.extend(problems.iter().map(|problem| invalid("metadata.generateName", prefix, problem)));
+    }
     if name.is_empty() {
         let message = "Required value: name or generateName is required".to_owned();
         causes.push(cause("metadata.name", CauseReason::FieldValueRequired, message));
@@ -189,32 +194,85 @@ fn annotation_problems(object: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn owner_problems(object: &Value, causes: &mut Vec<Cause>) {
+    let path = "metadata.ownerReferences";
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let mut controllers = 0;
+    let mut controllers = Vec::new();
     for owner in owners.into_iter().flatten() {
-        let path = "metadata.ownerReferences";
         let member = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default();
-        for (name, problem) in [
-            ("apiVersion", "version must not be empty"),
-            ("kind", "must not be empty"),
-            ("name", "must not be empty"),
-            ("uid", "must not be empty"),
-        ] {
+        let api_version = member("apiVersion");
+        let (group, version) = match api_version.split_once('/') {
+            // Kubernetes takes what it cannot split for nothing at all.
+            Some((_, version)) if version.contains('/') => ("", ""),
+            Some(parts) => parts,
+            None => ("", api_version),
+        };
+        if version.is_empty() {
+            causes.push(invalid(&format!("{path}.apiVersion"), api_version, "version must not be empty"));
+        }
+        for name in ["kind", "name", "uid"] {
             if member(name).is_empty() {
-                causes.push(invalid(&format!("{path}.{name}"), "", problem));
+                causes.push(invalid(&format!("{path}.{name}"), "", "must not be empty"));
             }
         }
-        if member("kind") == "Event"
-            && (member("apiVersion") == "v1" || member("apiVersion").starts_with("events."))
-        {
-            causes.push(invalid(path, "Event", "events are disallowed from being an owner"));
+        let kind = member("kind");
+        if kind == "Event" && matches!(api_version, "v1" | "events.k8s.io/v1") {
+            let problem = format!("{group}/{version}, Kind={kind} is disallowed from being an owner");
+            causes.push(Cause::invalid_text(path.to_owned(), &printed_owner(owner), &problem));
         }
-        controllers += usize::from(owner.get("controller").and_then(Value::as_bool) == Some(true));
+        if owner.get("controller").and_then(Value::as_bool) == Some(true) {
+            controllers.push(format!("{kind}/{}", member("name")));
+        }
     }
-    if controllers > 1 {
-        let problem = "Only one reference can have Controller set to true";
-        causes.push(invalid("metadata.ownerReferences", "", problem));
+    // Each controller after the first is told apart, with the one before it.
+    for pair in controllers.windows(2) {
+        let list: Vec<String> = owners.into_iter().flatten().map(printed_owner).collect();
+        let problem = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {}",
+            pair.join(" and ")
+        );
+        causes.push(Cause::invalid_text(path.to_owned(), &format!("[{}]", list.join(",")), &problem));
     }
+}
+
+/// An owner reference as Go prints it, its members in the order of the Go struct.
+fn printed_owner(owner: &Value) -> String {
+    let member = |name: &str| owner.get(name).map(|value| format!("\"{name}\":{value}"));
+    let names = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let members: Vec<String> = names.into_iter().filter_map(member).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+/// Takes out owners that are named twice; the warning says which.
+pub fn unique_owners(object: &mut Value) -> Option<String> {
+    let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)?;
+    let mut known: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut doubled: Vec<String> = Vec::new();
+    for owner in owners.drain(..) {
+        if known.contains(&owner) {
+            let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if !doubled.contains(&uid) {
+                doubled.push(uid);
+            }
+        } else {
+            known.push(owner);
+        }
+    }
+    *owners = known;
+    (!doubled.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            doubled.join(", ")
+        )
+    })
+}
+
+/// Finalizers of built-in kinds have a domain, but for the ones Kubernetes has itself.
+#[must_use]
+pub fn unqualified_finalizers(field: &str, finalizers: &[&str]) -> Vec<Cause> {
+    let unqualified = |name: &&str| !name.contains('/') && !["kubernetes", FOREGROUND, ORPHAN].contains(name);
+    let problem = "name is neither a standard finalizer name nor is it fully qualified";
+    let named = finalizers.iter().enumerate().filter(|(_, name)| unqualified(name));
+    named.map(|(index, name)| invalid(&format!("{field}[{index}]"), name, problem)).collect()
 }
 
 fn finalizer_problems(object: &Value, causes: &mut Vec<Cause>) {
@@ -398,6 +456,17 @@ mod tests {
         assert!(update_problems(&new, &old).is_empty());
         new["metadata"]["uid"] = json!("v");
         assert_eq!(update_problems(&new, &old).len(), 1);
+    }
+
+    #[test]
+    fn owners_named_twice_are_taken_once() {
+        let owner = json!({"apiVersion": "v1", "kind": "A", "name": "x", "uid": "u"});
+        let other = json!({"apiVersion": "v1", "kind": "A", "name": "x", "uid": "v"});
+        let mut object = json!({"metadata": {"ownerReferences": [owner, other, owner]}});
+        let warning = unique_owners(&mut object).unwrap();
+        assert!(warning.ends_with("duplicate UID(s) observed: u"), "{warning}");
+        assert_eq!(object["metadata"]["ownerReferences"], json!([owner, other]));
+        assert_eq!(unique_owners(&mut object), None);
     }
 
     #[test]

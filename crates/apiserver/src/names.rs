@@ -21,10 +21,24 @@ impl NameStyle {
             Self::Segment => segment(name),
         }
     }
+
+    /// What is wrong with the beginning of a name.
+    #[must_use]
+    pub fn prefix_problems(self, prefix: &str) -> Vec<String> {
+        match self {
+            Self::Segment => segment(prefix),
+            // A dash at the end is fine, for more comes after it.
+            _ => match prefix.strip_suffix('-') {
+                Some(rest) if !rest.is_empty() => self.problems(&format!("{rest}a")),
+                _ => self.problems(prefix),
+            },
+        }
+    }
 }
 
-fn too_long(limit: usize) -> String {
-    format!("must be no more than {limit} bytes")
+/// Kubernetes counts bytes in both and calls them characters in the names of objects.
+fn too_long(limit: usize, unit: &str) -> String {
+    format!("must be no more than {limit} {unit}")
 }
 
 fn with_regex(message: &str, regex: &str, examples: &[&str]) -> String {
@@ -44,7 +58,7 @@ fn is_label(text: &str) -> bool {
 pub fn label(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 63 {
-        problems.push(too_long(63));
+        problems.push(too_long(63, "characters"));
     }
     if !is_label(name) {
         let message = if is_subdomain(name) {
@@ -62,6 +76,24 @@ pub fn label(name: &str) -> Vec<String> {
     problems
 }
 
+/// A DNS label that starts with a letter.
+#[must_use]
+pub fn start_label(name: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if name.len() > 63 {
+        problems.push(too_long(63, "characters"));
+    }
+    if !is_label(name) || !name.starts_with(|letter: char| letter.is_ascii_lowercase()) {
+        problems.push(with_regex(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+             character, and end with an alphanumeric character",
+            "[a-z]([-a-z0-9]*[a-z0-9])?",
+            &["my-name", "abc-123"],
+        ));
+    }
+    problems
+}
+
 fn is_subdomain(name: &str) -> bool {
     name.split('.').all(is_label)
 }
@@ -71,7 +103,7 @@ fn is_subdomain(name: &str) -> bool {
 pub fn subdomain(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 253 {
-        problems.push(too_long(253));
+        problems.push(too_long(253, "characters"));
     }
     if !is_subdomain(name) {
         problems.push(with_regex(
@@ -129,7 +161,7 @@ pub fn qualified(key: &str) -> Vec<String> {
         }
         _ => {
             return vec![format!(
-                "a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
                 name_part_message()
             )];
         }
@@ -137,7 +169,7 @@ pub fn qualified(key: &str) -> Vec<String> {
     if name.is_empty() {
         problems.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        problems.push(format!("name part {}", too_long(63)));
+        problems.push(format!("name part {}", too_long(63, "bytes")));
     }
     if !is_name_part(name) {
         problems.push(format!("name part {}", name_part_message()));
@@ -150,7 +182,7 @@ pub fn qualified(key: &str) -> Vec<String> {
 pub fn label_value(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > 63 {
-        problems.push(too_long(63));
+        problems.push(too_long(63, "bytes"));
     }
     if !value.is_empty() && !is_name_part(value) {
         problems.push(with_regex(
@@ -168,7 +200,7 @@ pub fn label_value(value: &str) -> Vec<String> {
 pub fn config_key(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if key.len() > 253 {
-        problems.push(too_long(253));
+        problems.push(too_long(253, "characters"));
     }
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
         problems.push(with_regex(
@@ -211,6 +243,13 @@ mod tests {
         for (style, name) in bad {
             assert!(!style.problems(name).is_empty(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_prefix_may_end_with_a_dash() {
+        assert!(NameStyle::Subdomain.prefix_problems("a-").is_empty());
+        assert!(!NameStyle::Subdomain.prefix_problems("A-").is_empty());
+        assert!(!NameStyle::Subdomain.prefix_problems("-").is_empty());
     }
 
     #[test]

@@ -47,8 +47,10 @@ pub fn document(served: &Served, group: &str, version: &str) -> Option<Value> {
         add_schemas(resource, &mut schemas);
         add_paths(resource, &mut paths);
     }
+    let own = resources.iter().any(|resource| resource.kind_rules().is_some());
+    let title = if own { "Kubernetes" } else { "Kubernetes CRD Swagger" };
     Some(json!({
-        "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.36.3"},
+        "openapi": "3.0.0", "info": {"title": title, "version": "v1.36.3"},
         "paths": paths, "components": {"schemas": schemas},
     }))
 }
@@ -90,6 +92,11 @@ fn add_schemas(resource: &Resource, schemas: &mut Map<String, Value>) {
         }
         let kind = json!([{"group": resource.group, "version": resource.version, "kind": resource.kind}]);
         members.insert("x-kubernetes-group-version-kind".to_owned(), kind);
+        let fields = resource.selectable.iter().filter(|field| !field.starts_with("metadata."));
+        let fields: Vec<Value> = fields.map(|field| json!({"fieldPath": field})).collect();
+        if resource.kind_rules().is_none() && !fields.is_empty() {
+            members.insert("x-kubernetes-selectable-fields".to_owned(), Value::Array(fields));
+        }
     }
     relocate(&mut schema);
     schemas.insert(name.clone(), schema);

@@ -80,6 +80,8 @@ pub struct Resource {
     pub deprecation: Option<String>,
     /// The compiled schema; that of a built-in kind is made when first used.
     pub schema: OnceLock<Arc<Schema>>,
+    /// The schema of the version objects are stored as, if that is another.
+    pub stored_schema: Option<Arc<Schema>>,
 }
 
 impl Resource {
@@ -113,6 +115,7 @@ impl Resource {
             rules: Rules::BuiltIn(kind),
             deprecation: None,
             schema: OnceLock::new(),
+            stored_schema: None,
         }
     }
 
@@ -131,7 +134,12 @@ impl Resource {
     /// The kind as errors name it.
     #[must_use]
     pub fn kind_subject(&self) -> Subject<'_> {
-        Subject { group: &self.group, name: &self.kind }
+        // A kind served in two groups is judged in the one it is stored in.
+        let group = match self.kind_rules() {
+            Some(kind) => kind.stored_as.rsplit_once('/').map_or("", |(group, _)| group),
+            None => &self.group,
+        };
+        Subject { group, name: &self.kind }
     }
 
     /// The kind's own rules, if it is built in.
@@ -211,6 +219,10 @@ impl Resource {
     #[must_use]
     pub fn from_stored(&self, bytes: &[u8]) -> Value {
         let mut object = document::parse(bytes);
+        if let Some(schema) = &self.stored_schema {
+            schema.prune(&mut object);
+            schema.default(&mut object);
+        }
         if self.stored_as != self.api_version() {
             if let Some(kind) = self.kind_rules() {
                 (kind.from_stored)(&mut object);
@@ -310,7 +322,8 @@ impl Served {
 }
 
 /// Order of versions: stable ones first, then beta, then alpha, higher numbers first; other names last.
-fn version_rank(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
+#[must_use]
+pub fn version_rank(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
     let other = (0, 0, 0, std::cmp::Reverse(version.to_owned()));
     let Some(rest) = version.strip_prefix('v') else { return other };
     let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
@@ -359,9 +372,11 @@ impl Registry {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner).served)
     }
 
-    /// Serves what a definition defines, from now on; nothing if the list is empty.
-    pub fn define(&self, definition: &str, resources: Vec<Resource>) {
+    /// Serves what a definition defines, from now on; nothing if the list is empty. The list is asked for when nobody
+    /// else defines, so that the last to define is the last to have looked.
+    pub fn define(&self, definition: &str, resources: impl FnOnce() -> Vec<Resource>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let resources = resources();
         if resources.is_empty() {
             state.definitions.remove(definition);
         } else {

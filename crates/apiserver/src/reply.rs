@@ -49,6 +49,19 @@ impl Accept {
         header.split(',').find_map(Self::one).ok_or_else(Failure::not_acceptable)
     }
 
+    /// The router before the built-in kinds knows no wildcard but the one for everything.
+    pub fn check_built_in(header: Option<&str>, listing: bool) -> Result<(), Failure> {
+        let Some(header) = header.map(str::trim).filter(|header| !header.is_empty()) else { return Ok(()) };
+        let known = |range: &str| {
+            let media = range.split(';').next().unwrap_or_default().trim();
+            matches!(
+                media,
+                "*/*" | "application/json" | "application/yaml" | "application/vnd.kubernetes.protobuf"
+            )
+        };
+        if header.split(',').any(known) { Ok(()) } else { Err(Failure::no_representation(listing)) }
+    }
+
     fn one(range: &str) -> Option<Self> {
         let mut parts = range.split(';').map(str::trim);
         let syntax = match parts.next()? {
@@ -165,7 +178,9 @@ fn yaml(value: &Value) -> Body {
 pub fn failure(failure: &Failure) -> Response<Body> {
     let status = failure.to_value();
     let retry = status.pointer("/details/retryAfterSeconds").and_then(Value::as_u64);
-    let mut response = Reply::new(failure.code, Payload::Value(status)).into_response(Syntax::Json);
+    let mut reply = Reply::new(failure.code, Payload::Value(status));
+    reply.warnings = failure.warnings.to_vec();
+    let mut response = reply.into_response(Syntax::Json);
     if let Some(seconds) = retry {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -30,6 +30,8 @@ pub enum Route {
     OpenApiV2,
     /// A resource, an object or a subresource.
     Resource(Target),
+    /// More segments than any resource of the group and version has.
+    Deeper(String, String),
     /// Nothing Kubernetes knows.
     Unknown,
 }
@@ -49,15 +51,17 @@ pub struct Target {
     pub name: Option<String>,
     /// `status`, `scale`, …
     pub subresource: Option<String>,
+    /// Whether the path asks for a watch, the old way.
+    pub watching: bool,
 }
 
 impl Route {
     /// Parses a path.
     #[must_use]
     pub fn parse(path: &str) -> Self {
-        let segments: Vec<String> =
-            path.split('/').filter(|segment| !segment.is_empty()).map(decode).collect();
-        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        // Decoded before it is split, as Kubernetes does: no name has a slash.
+        let path = decode(path);
+        let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
         match segments.as_slice() {
             [] => Self::Root,
             ["version"] => Self::Version,
@@ -83,6 +87,13 @@ impl Route {
         let owned = |text: &&str| Some((*text).to_owned());
         let mut target = Target { group: group.to_owned(), version: version.to_owned(), ..Target::default() };
         let rest = match rest {
+            ["watch", watched @ ..] if !watched.is_empty() => {
+                target.watching = true;
+                watched
+            }
+            _ => rest,
+        };
+        let rest = match rest {
             // The namespace itself, or one of its subresources.
             ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => rest,
             ["namespaces", namespace, inside @ ..] => {
@@ -102,7 +113,7 @@ impl Route {
                 target.name = owned(name);
                 target.subresource = owned(subresource);
             }
-            _ => return Self::Unknown,
+            _ => return Self::Deeper(target.group, target.version),
         }
         Self::Resource(target)
     }
@@ -244,7 +255,8 @@ mod tests {
             ("/api/v1/namespaces/a/status", ("", "namespaces", None, Some("a"), Some("status"))),
             ("/api/v1/namespaces/a/secrets", ("", "secrets", Some("a"), None, None)),
             ("/apis/g/v1/namespaces/a/ws/b/scale", ("g", "ws", Some("a"), Some("b"), Some("scale"))),
-            ("/apis/g/v1/ws/b%2Fc", ("g", "ws", None, Some("b/c"), None)),
+            ("/apis/g/v1/ws/b%2Fc", ("g", "ws", None, Some("b"), Some("c"))),
+            ("/apis/g/v1/watch/ws/b", ("g", "ws", None, Some("b"), None)),
         ];
         for (path, (group, plural, namespace, name, subresource)) in rows {
             let target = target(path).unwrap();
@@ -254,7 +266,7 @@ mod tests {
             assert_eq!(target.name.as_deref(), name, "{path}");
             assert_eq!(target.subresource.as_deref(), subresource, "{path}");
         }
-        assert_eq!(Route::parse("/api/v1/a/b/c/d"), Route::Unknown);
+        assert_eq!(Route::parse("/api/v1/a/b/c/d"), Route::Deeper(String::new(), "v1".to_owned()));
         assert_eq!(Route::parse("/nope"), Route::Unknown);
     }
 

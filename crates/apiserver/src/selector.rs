@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use snafu::Snafu;
 
 use crate::names;
 use crate::status::Failure;
@@ -165,7 +166,7 @@ impl Parser {
     fn integer(&mut self, key: &str) -> Result<i64, String> {
         let value = self.value(key)?.pop_first().unwrap_or_default();
         value.parse().map_err(|_| {
-            format!("values[0][{key}]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer")
+            format!("values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer")
         })
     }
 
@@ -203,6 +204,25 @@ fn is_word(token: &str) -> bool {
     !matches!(token, "" | "=" | "==" | "!=" | "!" | "(" | ")" | "," | "<" | ">")
 }
 
+/// Why a field selector is refused, in the words of Kubernetes.
+#[derive(Debug, PartialEq, Eq, Snafu)]
+pub enum SelectorError {
+    /// It names a field that cannot be selected by.
+    #[snafu(display("field label not supported: {field}"))]
+    FindField {
+        /// The field.
+        field: String,
+    },
+    /// One of its terms cannot be read.
+    #[snafu(display("invalid selector: '{selector}'; can't understand '{term}'"))]
+    ReadTerm {
+        /// The whole.
+        selector: String,
+        /// The term.
+        term: String,
+    },
+}
+
 /// A field selector: all terms must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
@@ -211,14 +231,13 @@ pub struct FieldSelector {
 
 impl FieldSelector {
     /// Parses `metadata.name=a,spec.color!=red`; only `supported` fields may be named.
-    pub fn parse(text: &str, supported: &[String]) -> Result<Self, Failure> {
+    pub fn parse(text: &str, supported: &[String]) -> Result<Self, SelectorError> {
         let mut terms = Vec::new();
         for part in split_terms(text).iter().filter(|part| !part.is_empty()) {
-            let (field, value, equal) = split_term(part).ok_or_else(|| {
-                Failure::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"))
-            })?;
+            let (field, value, equal) = split_term(part)
+                .ok_or_else(|| SelectorError::ReadTerm { selector: text.to_owned(), term: part.clone() })?;
             if !supported.iter().any(|known| known == field) {
-                return Err(Failure::bad_request(format!("field label not supported: {field}")));
+                return Err(SelectorError::FindField { field: field.to_owned() });
             }
             terms.push((field.to_owned(), unescape(value), equal));
         }
@@ -251,6 +270,12 @@ fn field_text(object: &Value, field: &str) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Bool(flag)) => flag.to_string(),
         Some(Value::Number(number)) => number.to_string(),
+        // The source of an event is whoever reports it.
+        Some(Value::Object(source)) if field == "source" => {
+            let reporter = [source.get("component"), object.get("reportingComponent")];
+            let mut names = reporter.into_iter().flatten().filter_map(Value::as_str);
+            names.find(|name| !name.is_empty()).unwrap_or_default().to_owned()
+        }
         _ => String::new(),
     }
 }
@@ -352,7 +377,7 @@ mod tests {
             assert_eq!(FieldSelector::parse(text, &supported).unwrap().matches(&object), expected, "{text}");
         }
         let bad = FieldSelector::parse("spec.x=1", &supported).unwrap_err();
-        assert_eq!(bad.message, "field label not supported: spec.x");
+        assert_eq!(bad.to_string(), "field label not supported: spec.x");
         assert!(FieldSelector::parse("metadata.name", &supported).is_err());
     }
 }

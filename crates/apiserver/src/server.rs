@@ -19,7 +19,7 @@ use crate::reply::{self, Accept, Payload, Reply};
 use crate::request::{Options, Route, Target};
 use crate::status::{Failure, Subject};
 use crate::store::{Key, Scope, Store};
-use crate::{body, discovery, metadata, openapi, verbs};
+use crate::{body, discovery, metadata, names, openapi, verbs};
 
 /// Tells the time. Tests give their own.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -127,8 +127,13 @@ impl Server {
             }
         }
         for definition in self.definitions() {
-            let name = metadata::text(&definition, "name");
-            self.registry.define(name, definitions::resources(&definition));
+            if definitions::established(&definition) {
+                let name = metadata::text(&definition, "name");
+                self.registry.define(name, || definitions::resources(&definition));
+            } else {
+                // The process may have ended between its two steps.
+                self.define(&definition, false).await;
+            }
         }
         crate::garbage::learn(self);
         Ok(())
@@ -185,16 +190,18 @@ impl Server {
             Err(failure) => return reply::failure(&failure),
         };
         let header = |name| text(&parts.headers, name);
-        let accept = match Accept::parse(header(ACCEPT)) {
+        let route = Route::parse(parts.uri.path());
+        let accept = self.check_accept(&parts.method, &route, header(ACCEPT));
+        let accept = match accept.and_then(|()| Accept::parse(header(ACCEPT))) {
             Ok(accept) => accept,
             Err(failure) => return reply::failure(&failure),
         };
         let options = Options::parse(parts.uri.query());
-        let reply = match Route::parse(parts.uri.path()) {
+        let reply = match route {
             Route::Resource(target) => {
                 let served = self.registry.served();
                 match served.find(&target.group, &target.version, &target.plural) {
-                    None => unknown_resource(&served, &target),
+                    None => unknown_resource(&served, &target.group, &target.version),
                     Some(resource) => {
                         let call = Call {
                             resource: Arc::clone(resource),
@@ -209,11 +216,24 @@ impl Server {
                     }
                 }
             }
+            Route::Deeper(group, version) => unknown_resource(&self.registry.served(), &group, &version),
             route => self.document(&parts.method, &route, accept),
         };
         match reply {
             Ok(reply) => reply.into_response(accept.syntax),
             Err(failure) => reply::failure(&failure),
+        }
+    }
+
+    /// Refuses answers that the router before the built-in kinds does not know.
+    fn check_accept(&self, method: &Method, route: &Route, header: Option<&str>) -> Result<(), Failure> {
+        let Route::Resource(target) = route else { return Ok(()) };
+        let served = self.registry.served();
+        match served.find(&target.group, &target.version, &target.plural) {
+            Some(resource) if resource.kind_rules().is_some() => {
+                Accept::check_built_in(header, method == Method::GET && target.name.is_none())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -235,18 +255,23 @@ impl Server {
             }
             Route::GroupVersion(group, version) => match discovery::resources(&served, group, version) {
                 Some(list) => Ok(Reply::value(list)),
-                None if group.is_empty() => Err(Failure::no_resource()),
+                None if kinds::all().any(|kind| kind.group == group) => Err(Failure::no_resource()),
                 None => Ok(Reply::page_not_found()),
             },
             Route::OpenApiIndex => {
                 let index = served.openapi_index.get_or_init(|| openapi::index(&served));
-                Ok(Reply::value(index.clone()))
+                let mut reply = Reply::value(index.clone());
+                reply.content_type = Some("text/plain; charset=utf-8");
+                Ok(reply)
             }
             Route::OpenApi(group, version) => {
                 let document = openapi::document(&served, group, version);
-                Ok(document.map_or_else(Reply::page_not_found, Reply::value))
+                let nothing = || Reply::new(StatusCode::NOT_FOUND, Payload::Bytes(Bytes::new()));
+                Ok(document.map_or_else(nothing, Reply::value))
             }
-            Route::OpenApiV2 | Route::Unknown | Route::Resource(_) => Ok(Reply::page_not_found()),
+            Route::OpenApiV2 | Route::Unknown | Route::Deeper(..) | Route::Resource(_) => {
+                Ok(Reply::page_not_found())
+            }
         }
     }
 
@@ -255,12 +280,16 @@ impl Server {
         if misplaced(&resource, &call.target, method) {
             return if resource.kind_rules().is_none() {
                 Ok(Reply::page_not_found())
+            } else if resource.namespaced && call.target.name.is_none() {
+                // The list of all namespaces has this path.
+                Err(Failure::method_not_allowed())
             } else {
                 Err(Failure::no_resource())
             };
         }
-        let mut reply = self.verb(method, call).await?;
-        reply.warnings.extend(resource.deprecation.clone());
+        let warning = resource.deprecation.as_slice();
+        let mut reply = self.verb(method, call).await.map_err(|failure| failure.after(warning))?;
+        reply.warnings.splice(..0, warning.iter().cloned());
         Ok(reply)
     }
 
@@ -286,15 +315,23 @@ impl Server {
                 Some(_) => Failure::no_resource(),
             });
         }
+        let problems = names::segment(call.name());
+        if !problems.is_empty() {
+            let (name, problems) = (call.name(), problems.join(";"));
+            return Err(Failure::bad_request(format!("Name parameter invalid: \"{name}\": {problems}")));
+        }
+        let watching = call.target.watching || call.options.flag("watch") == Some(true);
         match (method, named, subresource) {
             (&Method::GET | &Method::HEAD, true, Some("scale")) => verbs::scale::get(self, call),
             (&Method::GET | &Method::HEAD, true, Some("finalize")) => Err(Failure::method_not_allowed()),
-            (&Method::GET | &Method::HEAD, _, _) if call.options.flag("watch") == Some(true) => {
-                verbs::watch::watch(self, call)
-            }
+            (&Method::GET | &Method::HEAD, _, _) if watching => verbs::watch::watch(self, call),
             (&Method::GET | &Method::HEAD, true, _) => verbs::get::get(self, call),
             (&Method::GET | &Method::HEAD, false, _) => verbs::list::list(self, call).await,
             (&Method::POST, false, _) => verbs::create::create(self, call).await,
+            // The body alone says what is created; the router of custom resources does not look at the name.
+            (&Method::POST, true, None) if call.resource.kind_rules().is_none() => {
+                verbs::create::create(self, call).await
+            }
             (&Method::PUT, true, Some("scale")) => verbs::scale::update(self, call).await,
             (&Method::PUT, true, _) => verbs::update::update(self, call).await,
             (&Method::PATCH, true, Some("scale")) => verbs::scale::patch(self, call).await,
@@ -353,19 +390,24 @@ impl Server {
     /// Serves what a definition says, or no longer says, from now on.
     async fn define(&self, definition: &Value, removed: bool) {
         let name = metadata::text(definition, "name").to_owned();
-        if removed {
-            self.registry.define(&name, Vec::new());
+        let mut status = Value::Null;
+        // Not what was written, but what is stored now: another write may have come between.
+        self.registry.define(&name, || {
+            let definitions = self.definitions();
+            let stored = definitions.iter().find(|stored| metadata::text(stored, "name") == name);
+            let Some(mut stored) = stored.cloned() else { return Vec::new() };
+            status = definitions::status(&stored, &definitions, self.now());
+            if let Some(members) = stored.as_object_mut() {
+                members.insert("status".to_owned(), status.clone());
+            }
+            definitions::resources(&stored)
+        });
+        if removed || status.is_null() {
             return;
         }
         if metadata::deleting(definition) {
             let _ = self.work.send(Work::Definition(name.clone()));
         }
-        let status = definitions::status(definition, &self.definitions(), self.now());
-        let mut accepted = definition.clone();
-        if let Some(members) = accepted.as_object_mut() {
-            members.insert("status".to_owned(), status.clone());
-        }
-        self.registry.define(&name, definitions::resources(&accepted));
         if definition.get("status") != Some(&status) {
             let set = move |object: &mut Value| {
                 if let Some(members) = object.as_object_mut() {
@@ -390,15 +432,15 @@ fn text(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
 }
 
 fn health(path: &str) -> Reply {
-    if path.contains('/') {
+    if path.contains('/') && !path.ends_with("/ping") {
         return Reply::page_not_found();
     }
     Reply::new(StatusCode::OK, Payload::Text("ok"))
 }
 
-fn unknown_resource(served: &crate::registry::Served, target: &Target) -> Result<Reply, Failure> {
-    let built_in = kinds::all().any(|kind| kind.group == target.group && kind.version == target.version);
-    if built_in && served.has(&target.group, &target.version) {
+fn unknown_resource(served: &crate::registry::Served, group: &str, version: &str) -> Result<Reply, Failure> {
+    let built_in = kinds::all().any(|kind| kind.group == group && kind.version == version);
+    if built_in && served.has(group, version) {
         return Err(Failure::no_resource());
     }
     Ok(Reply::page_not_found())

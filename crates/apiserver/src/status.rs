@@ -19,6 +19,8 @@ pub struct Failure {
     pub details: Option<Value>,
     /// The token with which an expired list can go on.
     pub continuation: Option<String>,
+    /// Texts for `Warning` headers.
+    pub warnings: Box<[String]>,
 }
 
 impl std::fmt::Display for Failure {
@@ -58,7 +60,21 @@ impl Subject<'_> {
 
 impl Failure {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, continuation: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            continuation: None,
+            warnings: Box::default(),
+        }
+    }
+
+    /// The same with what was noted before it failed.
+    #[must_use]
+    pub fn after(mut self, warnings: &[String]) -> Self {
+        self.warnings = warnings.iter().chain(&self.warnings).cloned().collect();
+        self
     }
 
     fn about(mut self, subject: Subject<'_>, name: &str) -> Self {
@@ -239,6 +255,28 @@ impl Failure {
             "NotAcceptable",
             "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )
+    }
+
+    /// 406 of the router before the built-in kinds.
+    #[must_use]
+    pub fn no_representation(listing: bool) -> Self {
+        let streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+        let mut failure = Self::not_acceptable();
+        failure.message = format!(
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf{}",
+            if listing { streams } else { "" }
+        );
+        failure.details = Some(json!({}));
+        failure
+    }
+
+    /// 415 of the router before the built-in kinds.
+    #[must_use]
+    pub fn unroutable_media_type() -> Self {
+        let mut failure = Self::unsupported_media_type("");
+        "415: Unsupported Media Type".clone_into(&mut failure.message);
+        failure.details = Some(json!({}));
+        failure
     }
 
     /// 410: too old.

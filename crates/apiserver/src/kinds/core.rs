@@ -30,9 +30,11 @@ pub const KINDS: &[BuiltIn] = &[
         answers_deleted: true,
         stored_in: "/namespaces",
         schema: schema_of::<Namespace>,
-        default: label_namespace,
+        default: default_namespace,
         prepare: prepare_namespace,
+        validate: validate_namespace,
         fields: &["status.phase"],
+        shown: &["spec", "status"],
         columns: &[NAME, column("Status", "The status of the namespace"), AGE],
         cells: |object, now| {
             vec![cells::name(object), cells::text(object, "/status/phase"), cells::age(object, now)]
@@ -98,7 +100,9 @@ pub const KINDS: &[BuiltIn] = &[
         stored_in: "coordination.k8s.io/leases",
         stored_as: "coordination.k8s.io/v1",
         schema: schema_of::<Lease>,
+        prepare: prepare_lease,
         validate: validate_lease,
+        shown: &["spec"],
         columns: &[NAME, column("Holder", LEASE_HOLDER), AGE],
         cells: |object, now| {
             vec![cells::name(object), cells::text(object, "/spec/holderIdentity"), cells::age(object, now)]
@@ -143,6 +147,16 @@ fn label_namespace(object: &mut Value) {
     }
 }
 
+/// An empty list of finalizers is none, and no one comes to own it.
+fn default_namespace(object: &mut Value) {
+    label_namespace(object);
+    if object.pointer("/spec/finalizers") == Some(&json!([]))
+        && let Some(spec) = member(object, "spec").as_object_mut()
+    {
+        spec.remove("finalizers");
+    }
+}
+
 fn prepare_namespace(object: &mut Value, old: Option<&Value>) {
     // Finalizers of the spec change through the finalize subresource alone.
     if let Some(old) = old {
@@ -162,6 +176,20 @@ fn prepare_namespace(object: &mut Value, old: Option<&Value>) {
     if let Some(members) = object.as_object_mut() {
         members.insert("status".to_owned(), json!({"phase": "Active"}));
     }
+}
+
+fn validate_namespace(object: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let listed = object.pointer("/spec/finalizers").and_then(Value::as_array);
+    let finalizers: Vec<&str> = listed.into_iter().flatten().filter_map(Value::as_str).collect();
+    let mut causes = metadata::unqualified_finalizers("spec.finalizers", &finalizers);
+    let phase = object.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+    let (wanted, when) =
+        if metadata::deleting(object) { ("Terminating", "not empty") } else { ("Active", "empty") };
+    if phase != wanted {
+        let problem = format!("may only be '{wanted}' if `deletionTimestamp` is {when}");
+        causes.push(Cause::invalid("status.Phase", &json!(phase), &problem));
+    }
+    causes
 }
 
 fn default_secret(object: &mut Value) {
@@ -230,7 +258,7 @@ fn validate_config_map(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let size = |member: &str| {
         entries(object, member).filter_map(|(_, value)| value.as_str()).map(str::len).sum::<usize>()
     };
-    size_problem("", size("data") + size("binaryData") / 4 * 3, &mut causes);
+    size_problem("[]", size("data") + size("binaryData") / 4 * 3, &mut causes);
     immutable_problems(object, old, &["data", "binaryData"], &mut causes);
     causes
 }
@@ -241,19 +269,7 @@ fn validate_secret(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let size: usize =
         entries(object, "data").filter_map(|(_, value)| value.as_str()).map(|text| text.len() / 4 * 3).sum();
     size_problem("data", size, &mut causes);
-    for (kind, keys) in REQUIRED_KEYS {
-        if object.get("type").and_then(Value::as_str) == Some(kind) {
-            for key in *keys {
-                if object.get("data").is_none_or(|data| data.get(*key).is_none()) {
-                    causes.push(invalid(
-                        format!("data[{key}]"),
-                        CauseReason::FieldValueRequired,
-                        "Required value",
-                    ));
-                }
-            }
-        }
-    }
+    type_problems(object, &mut causes);
     if let Some(old) = old
         && object.get("type") != old.get("type")
     {
@@ -272,6 +288,53 @@ const REQUIRED_KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/dockercfg", &[".dockercfg"]),
     ("kubernetes.io/ssh-auth", &["ssh-privatekey"]),
 ];
+
+/// What the type of a Secret asks of its data and annotations.
+fn type_problems(object: &Value, causes: &mut Vec<Cause>) {
+    let kind = object.get("type").and_then(Value::as_str).unwrap_or_default();
+    let value = |key: &str| object.get("data").and_then(|data| data.get(key));
+    let required = REQUIRED_KEYS.iter().filter(|(known, _)| *known == kind).flat_map(|(_, keys)| *keys);
+    for key in required {
+        let field = format!("data[{key}]");
+        let Some(text) = value(key) else {
+            causes.push(Cause::required(field, ""));
+            continue;
+        };
+        let bytes = text.as_str().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+        if key.starts_with(".docker")
+            && let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes)
+        {
+            let why = crate::body::syntax_error(&bytes, &error);
+            causes.push(Cause::invalid(field, &json!("<secret contents redacted>"), &why));
+        }
+    }
+    if kind == "kubernetes.io/basic-auth" && value("username").is_none() && value("password").is_none() {
+        causes.push(Cause::required("data[username]", ""));
+        causes.push(Cause::required("data[password]", ""));
+    }
+    let account = "kubernetes.io/service-account.name";
+    if kind == "kubernetes.io/service-account-token"
+        && object
+            .pointer("/metadata/annotations")
+            .and_then(|all| all.get(account))
+            .and_then(Value::as_str)
+            .is_none_or(str::is_empty)
+    {
+        causes.push(Cause::required(format!("metadata.annotations[{account}]"), ""));
+    }
+}
+
+/// Coordinated leader election is not there, and neither are its members unless they were stored before.
+fn prepare_lease(object: &mut Value, old: Option<&Value>) {
+    let spec = member(object, "spec");
+    for name in ["strategy", "preferredHolder"] {
+        if old.is_none_or(|old| old.pointer(&format!("/spec/{name}")).is_none())
+            && let Some(members) = spec.as_object_mut()
+        {
+            members.remove(name);
+        }
+    }
+}
 
 fn validate_lease(object: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();

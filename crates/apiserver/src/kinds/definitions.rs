@@ -7,19 +7,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Map, Value, json};
 
 use super::cells::{self, CREATED_AT, NAME};
-use super::{BuiltIn, default_member, member, schema_of};
+use super::{BuiltIn, default_member, definition_rules, member, schema_of};
 use crate::metadata;
-use crate::names;
 use crate::registry::{Resource, Rules, ScalePaths};
-use crate::schema::{Cause, CauseReason, Schema};
+use crate::schema::Schema;
 use crate::table::{Columns, PathColumn};
 
 /// Keeps a definition until its objects are gone.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// Where definitions are stored.
 pub const STORED_IN: &str = "apiextensions.k8s.io/customresourcedefinitions";
-/// The types a printer column may have.
-const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
 
 /// The row.
 pub const KINDS: &[BuiltIn] = &[BuiltIn {
@@ -37,21 +34,24 @@ pub const KINDS: &[BuiltIn] = &[BuiltIn {
     schema: schema_of::<CustomResourceDefinition>,
     default,
     prepare,
-    validate,
+    validate: definition_rules::validate,
     columns: &[NAME, CREATED_AT],
     cells: cells::name_and_creation,
     ..BuiltIn::PLAIN
 }];
 
-fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
+/// The versions it names.
+pub(super) fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
     definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten()
 }
 
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+/// A text member, empty where there is none.
+pub(super) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn flag(value: &Value, name: &str) -> bool {
+/// A member that is yes or no.
+pub(super) fn flag(value: &Value, name: &str) -> bool {
     value.get(name).and_then(Value::as_bool).unwrap_or_default()
 }
 
@@ -93,163 +93,8 @@ fn prepare(definition: &mut Value, old: Option<&Value>) {
     }
 }
 
-struct Findings(Vec<Cause>);
-
-impl Findings {
-    fn invalid(&mut self, field: impl Into<String>, value: &Value, problem: &str) {
-        let message = format!("Invalid value: {value}: {problem}");
-        self.0.push(Cause { field: field.into(), reason: CauseReason::FieldValueInvalid, message });
-    }
-
-    fn required(&mut self, field: impl Into<String>, why: &str) {
-        let message =
-            if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
-        self.0.push(Cause { field: field.into(), reason: CauseReason::FieldValueRequired, message });
-    }
-}
-
-fn validate(definition: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut findings = Findings(Vec::new());
-    let spec = definition.get("spec").cloned().unwrap_or_default();
-    let name =
-        format!("{}.{}", spec.get("names").map_or("", |names| text(names, "plural")), text(&spec, "group"));
-    if metadata::text(definition, "name") != name {
-        let given = json!(metadata::text(definition, "name"));
-        findings.invalid("metadata.name", &given, "must be spec.names.plural+\".\"+spec.group");
-    }
-    validate_group(&spec, &mut findings);
-    match text(&spec, "scope") {
-        "Namespaced" | "Cluster" => {}
-        "" => findings.required("spec.scope", ""),
-        other => findings.0.push(Cause {
-            field: "spec.scope".to_owned(),
-            reason: CauseReason::FieldValueNotSupported,
-            message: format!("Unsupported value: \"{other}\": supported values: \"Cluster\", \"Namespaced\""),
-        }),
-    }
-    validate_names(&spec, &mut findings);
-    validate_versions(definition, &mut findings);
-    if let Some(old) = old {
-        validate_change(definition, old, &mut findings);
-    }
-    findings.0
-}
-
-fn validate_group(spec: &Value, findings: &mut Findings) {
-    let group = text(spec, "group");
-    if group.is_empty() {
-        findings.required("spec.group", "");
-    } else if !names::subdomain(group).is_empty() {
-        findings.invalid("spec.group", &json!(group), &names::subdomain(group).join(","));
-    } else if !group.contains('.') {
-        findings.invalid("spec.group", &json!(group), "should be a domain with at least one dot");
-    }
-}
-
-fn validate_names(spec: &Value, findings: &mut Findings) {
-    let names = spec.get("names").cloned().unwrap_or_default();
-    for member in ["plural", "singular", "kind", "listKind"] {
-        let field = format!("spec.names.{member}");
-        let value = text(&names, member);
-        let problems = names::label(&value.to_lowercase());
-        if value.is_empty() {
-            findings.required(field, "");
-        } else if !problems.is_empty()
-            || (matches!(member, "plural" | "singular") && value != value.to_lowercase())
-        {
-            findings.invalid(field, &json!(value), &names::label(value).join(","));
-        }
-    }
-    if !text(&names, "kind").is_empty() && text(&names, "kind") == text(&names, "listKind") {
-        let value = json!(text(&names, "listKind"));
-        findings.invalid("spec.names.listKind", &value, "kind and listKind may not be the same");
-    }
-}
-
-fn validate_versions(definition: &Value, findings: &mut Findings) {
-    let storages = versions(definition).filter(|version| flag(version, "storage")).count();
-    let all: Vec<Value> = versions(definition).cloned().collect();
-    if storages != 1 {
-        let problem = "must have exactly one version marked as storage version";
-        let shown = if all.is_empty() { Value::Null } else { json!(all) };
-        findings.invalid("spec.versions", &shown, problem);
-    }
-    let first = all.first().and_then(|version| version.get("schema"));
-    let shared = all.iter().all(|version| version.get("schema") == first);
-    let mut known = Vec::new();
-    for (index, version) in all.iter().enumerate() {
-        let path = format!("spec.versions[{index}]");
-        let name = text(version, "name");
-        if known.contains(&name) {
-            findings.invalid("spec.versions", &json!(all), "must contain unique version names");
-        }
-        known.push(name);
-        if !names::label(name).is_empty() {
-            findings.invalid(format!("{path}.name"), &json!(name), &names::label(name).join(","));
-        }
-        match version.pointer("/schema/openAPIV3Schema") {
-            None => findings.required(format!("{path}.schema.openAPIV3Schema"), ""),
-            Some(schema) => {
-                // Where all versions have the same schema it counts, and is judged, once.
-                let place = if shared { "spec.validation".to_owned() } else { format!("{path}.schema") };
-                if let Err(causes) = Schema::compile(schema).map(drop)
-                    && (!shared || index == 0)
-                {
-                    let placed = |cause: Cause| Cause { field: format!("{place}.{}", cause.field), ..cause };
-                    findings.0.extend(causes.into_iter().map(placed));
-                }
-            }
-        }
-        validate_columns(&path, version, findings);
-    }
-}
-
-fn validate_columns(path: &str, version: &Value, findings: &mut Findings) {
-    let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
-    for (index, column) in columns.enumerate() {
-        let path = format!("{path}.additionalPrinterColumns[{index}]");
-        if text(column, "name").is_empty() {
-            findings.required(format!("{path}.name"), "");
-        }
-        let kind = text(column, "type");
-        if kind.is_empty() {
-            findings.required(format!("{path}.type"), &format!("must be one of {}", COLUMN_TYPES.join(",")));
-        } else if !COLUMN_TYPES.contains(&kind) {
-            let problem = format!("must be one of {}", COLUMN_TYPES.join(","));
-            findings.invalid(format!("{path}.type"), &json!(kind), &problem);
-        }
-        if text(column, "jsonPath").is_empty() {
-            findings.required(format!("{path}.JSONPath"), "");
-        }
-    }
-}
-
-fn validate_change(definition: &Value, old: &Value, findings: &mut Findings) {
-    let mut fixed = vec!["/spec/group", "/spec/names/plural"];
-    // Until the names are accepted nothing is stored under them.
-    if condition(old, "Established") == Some(true) {
-        fixed.extend(["/spec/scope", "/spec/names/kind"]);
-    }
-    for pointer in fixed {
-        let new = definition.pointer(pointer).cloned().unwrap_or_default();
-        if Some(&new) != old.pointer(pointer) {
-            let field = pointer.trim_start_matches('/').replace('/', ".");
-            findings.invalid(field, &new, "field is immutable");
-        }
-    }
-    let stored = definition.pointer("/status/storedVersions").and_then(Value::as_array).into_iter().flatten();
-    for (index, version) in stored.enumerate() {
-        let name = version.as_str().unwrap_or_default();
-        if !versions(definition).any(|version| text(version, "name") == name) {
-            let problem = format!(
-                "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
-            );
-            findings.invalid(format!("status.storedVersions[{index}]"), version, &problem);
-        }
-    }
-}
-
-fn condition(definition: &Value, kind: &str) -> Option<bool> {
+/// Whether a condition is true, if it is there.
+pub(super) fn condition(definition: &Value, kind: &str) -> Option<bool> {
     let conditions = definition.pointer("/status/conditions").and_then(Value::as_array)?;
     let found = conditions.iter().find(|condition| text(condition, "type") == kind)?;
     Some(text(found, "status") == "True")
@@ -261,62 +106,87 @@ pub fn established(definition: &Value) -> bool {
     condition(definition, "Established") == Some(true)
 }
 
-/// The name of the definition and the names it claims, for the comparison with others of its group.
-fn claimed(definition: &Value) -> Vec<(&'static str, String)> {
-    let names = definition.pointer("/spec/names").cloned().unwrap_or_default();
-    let mut claimed = vec![
-        ("plural", text(&names, "plural").to_owned()),
-        ("singular", text(&names, "singular").to_owned()),
-        ("kind", text(&names, "kind").to_owned()),
-        ("listKind", text(&names, "listKind").to_owned()),
-    ];
-    let short = names.get("shortNames").and_then(Value::as_array).into_iter().flatten();
-    claimed.extend(short.filter_map(Value::as_str).map(|name| ("shortNames", name.to_owned())));
-    claimed
-}
-
-/// The conflict of a definition with others that are established, in Kubernetes' words.
-fn name_conflict(definition: &Value, others: &[Value]) -> Option<(String, String)> {
+/// The names others of the group have: of resources, of kinds.
+fn taken(definition: &Value, others: &[Value]) -> (Vec<String>, Vec<String>) {
     let group = definition.pointer("/spec/group");
     let rivals = others.iter().filter(|other| {
         other.pointer("/spec/group") == group
-            && established(other)
             && metadata::text(other, "name") != metadata::text(definition, "name")
     });
-    let taken: Vec<(&str, String)> = rivals.flat_map(claimed).collect();
-    let in_resources = |kind: &str| !matches!(kind, "kind" | "listKind");
-    let (kind, name) = claimed(definition).into_iter().find(|(kind, name)| {
-        taken.iter().any(|(rival, other)| in_resources(kind) == in_resources(rival) && name == other)
-    })?;
-    let reason = match kind {
-        "plural" => "PluralConflict",
-        "singular" => "SingularConflict",
-        "kind" => "KindConflict",
-        "listKind" => "ListKindConflict",
-        _ => "ShortNamesConflict",
-    };
-    Some((reason.to_owned(), format!("{name:?} is already in use")))
+    let (mut resources, mut kinds) = (Vec::new(), Vec::new());
+    for names in rivals.filter_map(|rival| rival.pointer("/status/acceptedNames")) {
+        resources.extend(["plural", "singular"].map(|name| text(names, name).to_owned()));
+        let short = names.get("shortNames").and_then(Value::as_array).into_iter().flatten();
+        resources.extend(short.filter_map(Value::as_str).map(str::to_owned));
+        kinds.extend(["kind", "listKind"].map(|name| text(names, name).to_owned()));
+    }
+    (resources, kinds)
+}
+
+/// The names of a definition that nobody has taken, and the last conflict over the others, in Kubernetes' words.
+fn accepted_names(definition: &Value, others: &[Value]) -> (Value, Option<(&'static str, String)>) {
+    let (resources, kinds) = taken(definition, others);
+    let wanted = definition.pointer("/spec/names").cloned().unwrap_or_default();
+    let mut accepted = definition.pointer("/status/acceptedNames").cloned().unwrap_or_else(|| json!({}));
+    let mut conflict = None;
+    for (member, reason, used) in [
+        ("plural", "PluralConflict", &resources),
+        ("singular", "SingularConflict", &resources),
+        ("shortNames", "ShortNamesConflict", &resources),
+        ("kind", "KindConflict", &kinds),
+        ("listKind", "ListKindConflict", &kinds),
+        ("categories", "", &Vec::new()),
+    ] {
+        let value = wanted.get(member);
+        let names: Vec<&str> = match value {
+            Some(Value::String(name)) => vec![name],
+            Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        // What was accepted once stays, whoever came later.
+        let clashes: Vec<String> = names
+            .into_iter()
+            .filter(|name| accepted.get(member) != value && used.iter().any(|other| other == name))
+            .map(|name| format!("{name:?} is already in use"))
+            .collect();
+        match clashes.as_slice() {
+            [] => {
+                if let Some(members) = accepted.as_object_mut() {
+                    match value {
+                        Some(value) => members.insert(member.to_owned(), value.clone()),
+                        None => members.remove(member),
+                    };
+                }
+            }
+            [one] => conflict = Some((reason, one.clone())),
+            many => conflict = Some((reason, format!("[{}]", many.join(", ")))),
+        }
+    }
+    (accepted, conflict)
 }
 
 /// The status of a definition among the others: whether its names are accepted and it is served.
 #[must_use]
 pub fn status(definition: &Value, others: &[Value], now: Timestamp) -> Value {
     let mut status = definition.get("status").cloned().unwrap_or_else(|| json!({}));
-    let conflict = name_conflict(definition, others);
+    let (names, conflict) = accepted_names(definition, others);
     let mut conditions: Vec<Value> =
         status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let was_established = established(definition);
     let accepted = match &conflict {
         None => ("True", "NoConflicts".to_owned(), "no conflicts found".to_owned()),
-        Some((reason, message)) => ("False", reason.clone(), message.clone()),
+        Some((reason, message)) => ("False", (*reason).to_owned(), message.clone()),
     };
     set_condition(&mut conditions, "NamesAccepted", accepted.0, &accepted.1, &accepted.2, now);
+    if let Some(members) = status.as_object_mut() {
+        members.insert("acceptedNames".to_owned(), names);
+    }
     if conflict.is_none() {
-        if let Some(members) = status.as_object_mut() {
-            let names = definition.pointer("/spec/names").cloned().unwrap_or_default();
-            members.insert("acceptedNames".to_owned(), names);
-        }
-        if !was_established {
+        // Two steps, as watchers of Kubernetes see it: the names first, then the resource.
+        if !was_established && condition(definition, "NamesAccepted") != Some(true) {
+            let message = "the initial names have been accepted";
+            set_condition(&mut conditions, "Established", "False", "Installing", message, now);
+        } else if !was_established {
             let message = "the initial names have been accepted";
             set_condition(&mut conditions, "Established", "True", "InitialNamesAccepted", message, now);
         }
@@ -397,20 +267,36 @@ fn resource(definition: &Value, version: &Value, storage: &str) -> Resource {
         scale: version.pointer("/subresources/scale").map(scale),
         columns: columns(version),
         selectable,
-        reread: metadata::generation(definition) > 1,
+        reread: metadata::generation(definition) > 1 || versions(definition).count() > 1,
         terminating: metadata::deleting(definition),
         rules: Rules::Custom,
         deprecation: deprecation(definition, version),
         schema: OnceLock::from(Arc::new(schema)),
+        stored_schema: (text(version, "name") != storage).then(|| stored_schema(definition)).flatten(),
     }
+}
+
+/// The schema of the version objects are stored as.
+fn stored_schema(definition: &Value) -> Option<Arc<Schema>> {
+    let stored = versions(definition).find(|version| flag(version, "storage"))?;
+    Schema::compile(stored.pointer("/schema/openAPIV3Schema")?).ok().map(Arc::new)
 }
 
 fn deprecation(definition: &Value, version: &Value) -> Option<String> {
     let warning = version.get("deprecationWarning").and_then(Value::as_str).map(str::to_owned);
     let (group, kind) =
         (definition.pointer("/spec/group")?.as_str()?, definition.pointer("/spec/names/kind")?.as_str()?);
+    let name = text(version, "name");
+    let rank = crate::registry::version_rank(name);
+    let mut better: Vec<&str> = versions(definition)
+        .filter(|other| flag(other, "served") && !flag(other, "deprecated"))
+        .map(|other| text(other, "name"))
+        .filter(|other| crate::registry::version_rank(other) > rank)
+        .collect();
+    better.sort_by_key(|other| std::cmp::Reverse(crate::registry::version_rank(other)));
+    let instead = better.first().map(|other| format!("; use {group}/{other} {kind}")).unwrap_or_default();
     flag(version, "deprecated")
-        .then(|| warning.unwrap_or_else(|| format!("{group}/{} {kind} is deprecated", text(version, "name"))))
+        .then(|| warning.unwrap_or_else(|| format!("{group}/{name} {kind} is deprecated{instead}")))
 }
 
 fn scale(paths: &Value) -> ScalePaths {

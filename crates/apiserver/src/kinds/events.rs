@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::cells::{self, NAME_DESCRIPTION, column, wide};
 use super::{BuiltIn, schema_of};
 use crate::metadata;
-use crate::schema::{Cause, CauseReason};
+use crate::names::{self, NameStyle};
+use crate::schema::Cause;
 use crate::table::{Column, age_of};
 
 /// How long an event is kept.
@@ -38,6 +39,7 @@ pub const KINDS: &[BuiltIn] = &[
 ];
 
 const EVENT: BuiltIn = BuiltIn {
+    name_style: NameStyle::Segment,
     plural: "events",
     kind: "Event",
     short_names: &["ev"],
@@ -72,7 +74,7 @@ const COLUMNS: &[Column] = &[
     column("Object", "The object that this event is about."),
     wide(
         "Subobject",
-        "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement.",
+        "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement, such as desiredState.manifest.containers[2]. For example, if the object reference is to a container within a pod, this would take on a value like: \"spec.containers{name}\" (where \"name\" refers to the name of the container that triggered the event) or if no container name is specified \"spec.containers[2]\" (container with index 2 in this pod). This syntax is chosen only to have some well-defined way of referencing a part of an object.",
     ),
     wide("Source", "The component reporting this event. Should be a short machine understandable string."),
     column("Message", "A human-readable description of the status of this operation."),
@@ -144,27 +146,95 @@ fn prepare_new(object: &mut Value, _: Option<&Value>) {
 }
 
 fn validate_core(object: &Value, _: Option<&Value>) -> Vec<Cause> {
+    validate_event(object, "reportingComponent")
+}
+
+/// What every event must have, in the form of the core; `controller` is the name its reporter goes by.
+fn validate_event(object: &Value, controller: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
     let about = object.pointer("/involvedObject/namespace").and_then(Value::as_str).unwrap_or_default();
     let namespace = metadata::text(object, "namespace");
     // An event about something without namespace goes to the default one.
-    if about == namespace || (about.is_empty() && matches!(namespace, "default" | "kube-system")) {
-        return Vec::new();
+    if about != namespace && !(about.is_empty() && matches!(namespace, "default" | "kube-system")) {
+        let why = "does not match event.namespace";
+        causes.push(Cause::invalid("involvedObject.namespace", &json!(about), why));
     }
-    vec![Cause::invalid("involvedObject.namespace", &json!(about), "does not match event.namespace")]
+    if first(object, &["/eventTime"]).is_empty() {
+        return causes;
+    }
+    // An event with a time is of the new kind, whatever group it comes through.
+    for (member, field, most) in [
+        ("reportingComponent", controller, usize::MAX),
+        ("reportingInstance", "reportingInstance", 128),
+        ("action", "action", 128),
+        ("reason", "reason", 128),
+        ("message", "message", 1024),
+    ] {
+        let value = object.get(member).and_then(Value::as_str).unwrap_or_default();
+        if value.is_empty() && member != "message" {
+            causes.push(Cause::required(field, ""));
+        } else if value.len() > most {
+            let why = format!("can have at most {most} characters");
+            causes.push(Cause::invalid(field, &json!(""), &why));
+        }
+    }
+    let reporter = first(object, &["/reportingComponent"]);
+    let problems = if reporter.is_empty() { Vec::new() } else { names::qualified(reporter) };
+    let bad_name = |problem: &String| Cause::invalid(controller, &json!(reporter), problem);
+    causes.extend(problems.iter().map(bad_name));
+    causes
 }
 
+/// Members of the core form that an update through `events.k8s.io` leaves alone.
+const FIXED: &[(&str, &str)] = &[
+    ("involvedObject", "involvedObject"),
+    ("reason", "reason"),
+    ("message", "message"),
+    ("source", "source"),
+    ("firstTimestamp", "firstTimestamp"),
+    ("lastTimestamp", "lastTimestamp"),
+    ("count", "count"),
+    ("type", "type"),
+    ("eventTime", "eventTime"),
+    ("action", "action"),
+    ("related", "related"),
+    ("reportingComponent", "reportingController"),
+    ("reportingInstance", "reportingInstance"),
+];
+
 fn validate_new(object: &Value, old: Option<&Value>) -> Vec<Cause> {
-    if old.is_some() {
-        return Vec::new();
-    }
-    let missing = |name: &&str| object.get(*name).and_then(Value::as_str).unwrap_or_default().is_empty();
-    let required = ["eventTime", "reportingController", "reportingInstance", "action", "reason"].into_iter();
-    let cause = |name: &str| Cause {
-        field: name.to_owned(),
-        reason: CauseReason::FieldValueRequired,
-        message: "Required value".to_owned(),
+    let in_core = |object: &Value| {
+        let mut object = object.clone();
+        to_core(&mut object);
+        object
     };
-    required.filter(missing).map(cause).collect()
+    let event = in_core(object);
+    let mut causes = validate_event(&event, "reportingController");
+    if let Some(old) = old {
+        let old = in_core(old);
+        let changed = FIXED.iter().filter(|(member, _)| event.get(*member) != old.get(*member));
+        let immutable = changed.map(|(member, field)| {
+            Cause::invalid(*field, event.get(*member).unwrap_or(&Value::Null), "field is immutable")
+        });
+        causes.extend(immutable);
+        return causes;
+    }
+    if first(&event, &["/eventTime"]).is_empty() {
+        causes.push(Cause::required("eventTime", ""));
+    }
+    let kind = first(&event, &["/type"]);
+    if !matches!(kind, "Normal" | "Warning") {
+        causes.push(Cause::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
+    }
+    for member in ["firstTimestamp", "lastTimestamp"] {
+        if !first(&event, &[&format!("/{member}")]).is_empty() {
+            causes.push(Cause::invalid(member, &json!(""), "needs to be unset"));
+        }
+    }
+    if event.get("count").and_then(Value::as_i64).unwrap_or_default() != 0 {
+        causes.push(Cause::invalid("count", &json!(""), "needs to be unset"));
+    }
+    causes
 }
 
 fn first<'a>(object: &'a Value, pointers: &[&str]) -> &'a str {

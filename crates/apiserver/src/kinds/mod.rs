@@ -2,6 +2,7 @@
 
 pub mod cells;
 pub mod core;
+mod definition_rules;
 pub mod definitions;
 pub mod events;
 pub mod rbac;
@@ -68,6 +69,8 @@ pub struct BuiltIn {
     pub validate: fn(&Value, Option<&Value>) -> Vec<Cause>,
     /// Fields that selectors may name beside the name and the namespace.
     pub fields: &'static [&'static str],
+    /// Members that are shown even where nothing is in them.
+    pub shown: &'static [&'static str],
     /// What tables show.
     pub columns: &'static [Column],
     /// The cells of one row.
@@ -75,6 +78,13 @@ pub struct BuiltIn {
 }
 
 impl BuiltIn {
+    /// Puts members there that are shown even where nothing is in them.
+    pub fn show(&self, object: &mut Value) {
+        for name in self.shown {
+            member(object, name);
+        }
+    }
+
     /// A kind like most: namespaced, stored as itself, nothing special.
     const PLAIN: Self = Self {
         group: "",
@@ -99,6 +109,7 @@ impl BuiltIn {
         default: unchanged,
         prepare: nothing,
         validate: all_good,
+        shown: &[],
         fields: &[],
         columns: &[cells::NAME, cells::AGE],
         cells: cells::name_and_age,

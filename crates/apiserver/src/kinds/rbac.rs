@@ -6,9 +6,12 @@ use serde_json::{Value, json};
 
 use super::cells::{self, AGE, CREATED_AT, NAME, column, wide};
 use super::{BuiltIn, default_member, schema_of};
-use crate::names::NameStyle;
+use crate::names::{self, NameStyle};
 use crate::schema::{Cause, CauseReason};
 use crate::table::Column;
+
+/// The group of all of them.
+const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The rows.
 pub const KINDS: &[BuiltIn] = &[
@@ -40,6 +43,7 @@ pub const KINDS: &[BuiltIn] = &[
         namespaced: false,
         stored_in: "rbac.authorization.k8s.io/clusterrolebindings",
         schema: schema_of::<ClusterRoleBinding>,
+        columns: CLUSTER_COLUMNS,
         ..BINDING
     },
 ];
@@ -57,6 +61,7 @@ const ROLE: BuiltIn = BuiltIn {
             members.entry("rules").or_insert(Value::Null);
         }
     },
+    validate: validate_role,
     ..BuiltIn::PLAIN
 };
 
@@ -84,6 +89,18 @@ const COLUMNS: &[Column] = &[
     wide("ServiceAccounts", "ServiceAccounts in the roleBinding"),
 ];
 
+const CLUSTER_COLUMNS: &[Column] = &[
+    NAME,
+    column(
+        "Role",
+        "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
+    ),
+    AGE,
+    wide("Users", "Users in the clusterRoleBinding"),
+    wide("Groups", "Groups in the clusterRoleBinding"),
+    wide("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding"),
+];
+
 fn default_binding(object: &mut Value) {
     if let Some(role) = object.get_mut("roleRef") {
         default_member(role, "apiGroup", "rbac.authorization.k8s.io");
@@ -91,6 +108,77 @@ fn default_binding(object: &mut Value) {
     for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
         if matches!(subject.get("kind").and_then(Value::as_str), Some("User" | "Group")) {
             default_member(subject, "apiGroup", "rbac.authorization.k8s.io");
+        }
+    }
+}
+
+/// The rules of a role: each has verbs, and resources with their groups or, for the cluster, paths.
+fn validate_role(object: &Value, _: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let namespaced = object.get("kind") == Some(&json!("Role"));
+    let rules = object.get("rules").and_then(Value::as_array).into_iter().flatten();
+    for (index, rule) in rules.enumerate() {
+        let empty = |name: &str| rule.get(name).and_then(Value::as_array).is_none_or(Vec::is_empty);
+        let field = |name: &str| format!("rules[{index}].{name}");
+        if empty("verbs") {
+            causes.push(Cause::required(field("verbs"), "verbs must contain at least one value"));
+        }
+        if !empty("nonResourceURLs") {
+            let urls = rule.get("nonResourceURLs").unwrap_or(&Value::Null);
+            if namespaced {
+                let why = "namespaced rules cannot apply to non-resource URLs";
+                causes.push(Cause::invalid(field("nonResourceURLs"), urls, why));
+            }
+            if !(empty("apiGroups") && empty("resources") && empty("resourceNames")) {
+                let why = "rules cannot apply to both regular resources and non-resource URLs";
+                causes.push(Cause::invalid(field("nonResourceURLs"), urls, why));
+            }
+            continue;
+        }
+        if empty("apiGroups") {
+            let why = "resource rules must supply at least one api group";
+            causes.push(Cause::required(field("apiGroups"), why));
+        }
+        if empty("resources") {
+            let why = "resource rules must supply at least one resource";
+            causes.push(Cause::required(field("resources"), why));
+        }
+    }
+    causes
+}
+
+/// Whom a binding names: accounts with their namespace, users and groups of this API.
+fn subject_problems(object: &Value, causes: &mut Vec<Cause>) {
+    let namespaced = object.get("kind") == Some(&json!("RoleBinding"));
+    let subjects = object.get("subjects").and_then(Value::as_array).into_iter().flatten();
+    for (index, subject) in subjects.enumerate() {
+        let text = |name: &str| subject.get(name).and_then(Value::as_str).unwrap_or_default();
+        let field = |name: &str| format!("subjects[{index}].{name}");
+        if text("name").is_empty() {
+            causes.push(Cause::required(field("name"), ""));
+        }
+        match text("kind") {
+            "ServiceAccount" => {
+                let problems = names::subdomain(text("name"));
+                if !text("name").is_empty() && !problems.is_empty() {
+                    causes.push(Cause::invalid(field("name"), &json!(text("name")), &problems.join(", ")));
+                }
+                if !text("apiGroup").is_empty() {
+                    causes.push(Cause::not_supported(&field("apiGroup"), &json!(text("apiGroup")), &[""]));
+                }
+                if !namespaced && text("namespace").is_empty() {
+                    causes.push(Cause::required(field("namespace"), ""));
+                }
+            }
+            "User" | "Group" => {
+                if text("apiGroup") != GROUP {
+                    causes.push(Cause::not_supported(&field("apiGroup"), &json!(text("apiGroup")), &[GROUP]));
+                }
+            }
+            other => {
+                let supported = ["ServiceAccount", "User", "Group"];
+                causes.push(Cause::not_supported(&field("kind"), &json!(other), &supported));
+            }
         }
     }
 }
@@ -116,6 +204,7 @@ fn validate_binding(object: &Value, old: Option<&Value>) -> Vec<Cause> {
             message: "Required value".to_owned(),
         });
     }
+    subject_problems(object, &mut causes);
     if let Some(old) = old
         && old.get("roleRef") != object.get("roleRef")
     {

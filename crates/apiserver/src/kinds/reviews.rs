@@ -7,6 +7,8 @@ use k8s_openapi::api::authorization::v1::{
 use serde_json::{Value, json};
 
 use super::{BuiltIn, schema_of};
+use crate::schema::Cause;
+use crate::status::{Failure, Subject};
 
 /// The one user.
 pub const USER: &str = "admin";
@@ -96,6 +98,37 @@ pub fn answer(kind: &str, review: &Value, known: impl Fn(&str) -> bool) -> Value
             "incomplete": false,
         }),
     }
+}
+
+/// What keeps a question from being answered.
+pub fn check(kind: &str, review: &Value) -> Result<(), Failure> {
+    let spec =
+        |name: &str| review.get("spec").and_then(|spec| spec.get(name)).filter(|value| !value.is_null());
+    let empty = |name: &str| spec(name).is_none_or(|value| value == "" || *value == json!([]));
+    let mut causes = Vec::new();
+    if kind == "TokenReview" && empty("token") {
+        return Err(Failure::bad_request("token is required for TokenReview in authentication"));
+    }
+    if kind.ends_with("SubjectAccessReview") {
+        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        match (spec("resourceAttributes"), spec("nonResourceAttributes")) {
+            (None, None) => causes.push(Cause::invalid("spec.resourceAttributes", &Value::Null, why)),
+            (Some(_), Some(value)) => {
+                let why = "cannot be specified in combination with resourceAttributes";
+                causes.push(Cause::invalid("spec.nonResourceAttributes", value, why));
+            }
+            _ => {}
+        }
+        if !kind.starts_with("Self") && empty("user") && empty("groups") {
+            let why = "at least one of user or group must be specified";
+            causes.push(Cause::invalid("spec.user", &json!(""), why));
+        }
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    // Kubernetes names no kind here.
+    Err(Failure::invalid(Subject { group: "authorization.k8s.io", name: "" }, "", &causes))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::cells::{self, AGE, NAME, column};
 use super::{BuiltIn, default_member, member, schema_of};
-use crate::schema::{Cause, CauseReason};
+use crate::names;
+use crate::schema::Cause;
 use crate::table::Column;
 
 /// The rows.
@@ -20,7 +21,7 @@ pub const KINDS: &[BuiltIn] = &[
         answers_deleted: true,
         stored_in: "/persistentvolumeclaims",
         schema: schema_of::<PersistentVolumeClaim>,
-        default: |object| default_member(member(object, "spec"), "volumeMode", "Filesystem"),
+        default: default_claim,
         prepare: begin_pending,
         validate: validate_claim,
         columns: CLAIM_COLUMNS,
@@ -100,6 +101,15 @@ const CLASS_COLUMNS: &[Column] = &[
     AGE,
 ];
 
+fn default_claim(object: &mut Value) {
+    default_member(member(object, "spec"), "volumeMode", "Filesystem");
+    let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        default_member(condition, "lastProbeTime", Value::Null);
+        default_member(condition, "lastTransitionTime", Value::Null);
+    }
+}
+
 fn default_volume(object: &mut Value) {
     let spec = member(object, "spec");
     default_member(spec, "volumeMode", "Filesystem");
@@ -114,44 +124,127 @@ fn begin_pending(object: &mut Value, old: Option<&Value>) {
     }
 }
 
-fn cause(field: &str, reason: CauseReason, message: &str) -> Cause {
-    Cause { field: field.to_owned(), reason, message: message.to_owned() }
+/// What a claim may ask for.
+const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+
+/// A member with a value that is not one of those there are; none at all is left to others.
+fn unsupported(object: &Value, pointer: &str, supported: &[&str]) -> Option<Cause> {
+    let value = object.pointer(pointer)?;
+    let known = value.as_str().is_none_or(|text| supported.contains(&text));
+    let field = pointer.trim_start_matches('/').replace('/', ".");
+    (!known).then(|| Cause::not_supported(&field, value, supported))
 }
 
 fn validate_claim(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    if object.pointer("/spec/accessModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-        let message = "Required value: at least 1 access mode is required";
-        causes.push(cause("spec.accessModes", CauseReason::FieldValueRequired, message));
+    let modes = object.pointer("/spec/accessModes").and_then(Value::as_array);
+    let modes = modes.map(Vec::as_slice).unwrap_or_default();
+    if modes.is_empty() {
+        causes.push(Cause::required("spec.accessModes", "at least 1 access mode is required"));
     }
-    if object.pointer("/spec/resources/requests/storage").is_none() {
-        causes.push(cause("spec.resources[storage]", CauseReason::FieldValueRequired, "Required value"));
+    let unknown = modes.iter().filter(|mode| mode.as_str().is_none_or(|mode| !ACCESS_MODES.contains(&mode)));
+    causes.extend(unknown.map(|mode| Cause::not_supported("spec.accessModes", mode, ACCESS_MODES)));
+    if modes.len() > 1 && modes.contains(&json!("ReadWriteOncePod")) {
+        let message = "may not use ReadWriteOncePod with other access modes";
+        causes.push(Cause::forbidden("spec.accessModes", message));
     }
-    if let Some(old) = old
-        && frozen(object) != frozen(old)
-    {
-        let message = "Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        causes.push(cause("spec", CauseReason::FieldValueForbidden, message));
+    match object.pointer("/spec/resources/requests/storage") {
+        None => causes.push(Cause::required("spec.resources[storage]", "")),
+        Some(size) if size.as_str().is_some_and(|size| quantity(size).is_none_or(|size| size <= 0.0)) => {
+            causes.push(Cause::invalid("spec.resources[storage]", size, "must be greater than zero"));
+        }
+        Some(_) => {}
+    }
+    let class = object.pointer("/spec/storageClassName").filter(|class| *class != "");
+    let problems = class.and_then(Value::as_str).map(names::subdomain).unwrap_or_default();
+    if let (Some(class), false) = (class, problems.is_empty()) {
+        causes.push(Cause::invalid("spec.storageClassName", class, &problems.join(", ")));
+    }
+    causes.extend(unsupported(object, "/spec/volumeMode", &["Block", "Filesystem"]));
+    if let Some(old) = old {
+        causes.extend(claim_change(object, old));
     }
     causes
 }
 
-/// The spec of a claim without what may change: the size, and what binding and class defaulting fill in later.
-fn frozen(claim: &Value) -> Value {
-    let mut spec = claim.get("spec").cloned().unwrap_or_default();
-    if let Some(members) = spec.as_object_mut() {
-        for name in ["resources", "volumeName", "volumeAttributesClassName", "storageClassName"] {
-            members.remove(name);
+/// What of a claim changed that may not: everything but what binding fills in, and the size of a bound claim, which
+/// never goes below what there is.
+fn claim_change(object: &Value, old: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let size = "/spec/resources/requests/storage";
+    let mut wanted = object.get("spec").cloned().unwrap_or_default();
+    let before = old.get("spec").cloned().unwrap_or_default();
+    let mut free = Vec::new();
+    for name in ["volumeName", "storageClassName"] {
+        if before.get(name).is_none_or(|value| value.is_null() || (name == "volumeName" && value == "")) {
+            free.push(name);
         }
     }
-    spec
+    if object.pointer("/status/phase") == Some(&json!("Bound")) {
+        free.push("volumeAttributesClassName");
+        if let (Some(place), Some(size)) =
+            (wanted.pointer_mut("/resources/requests/storage"), old.pointer(size))
+        {
+            *place = size.clone();
+        }
+    }
+    if let Some(members) = wanted.as_object_mut() {
+        for name in free {
+            match before.get(name) {
+                Some(value) => members.insert(name.to_owned(), value.clone()),
+                None => members.remove(name),
+            };
+        }
+    }
+    if wanted != before {
+        let message = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        causes.push(Cause::forbidden("spec", message));
+    }
+    let amount = |object: &Value, pointer: &str| object.pointer(pointer)?.as_str().and_then(quantity);
+    if let (Some(new), Some(had)) = (amount(object, size), amount(old, size))
+        && new < had
+        && amount(old, "/status/capacity/storage").is_none_or(|capacity| new <= capacity)
+    {
+        let message = "field can not be less than status.capacity";
+        causes.push(Cause::forbidden("spec.resources.requests.storage", message));
+    }
+    causes
+}
+
+/// How much a quantity is; nothing for a text that is none.
+fn quantity(text: &str) -> Option<f64> {
+    let end = text.find(|letter: char| !matches!(letter, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
+    let (digits, suffix) = text.split_at(end);
+    let number: f64 = digits.parse().ok()?;
+    let factor = match suffix {
+        "" => 1.0,
+        "n" => 1e-9,
+        "u" => 1e-6,
+        "m" => 1e-3,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "P" => 1e15,
+        "E" => 1e18,
+        "Ki" => 1024.0,
+        "Mi" => 1024.0 * 1024.0,
+        "Gi" => 1024.0 * 1024.0 * 1024.0,
+        "Ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "Pi" => 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "Ei" => 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        exponent => 10f64.powi(exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
+    };
+    Some(number * factor)
 }
 
 fn validate_class(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    if object.get("provisioner").and_then(Value::as_str).unwrap_or_default().is_empty() {
-        causes.push(cause("provisioner", CauseReason::FieldValueRequired, "Required value"));
+    if object.get("provisioner").and_then(Value::as_str).is_none_or(str::is_empty) {
+        causes.push(Cause::required("provisioner", ""));
     }
+    causes.extend(unsupported(object, "/reclaimPolicy", &["Delete", "Retain"]));
+    causes.extend(unsupported(object, "/volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]));
     if let Some(old) = old {
         for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
             let value = object.get(name).cloned().unwrap_or_default();
@@ -213,4 +306,24 @@ fn class_cells(object: &Value, now: Timestamp) -> Vec<Value> {
         expansion.into(),
         cells::age(object, now),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_have_their_size() {
+        assert_eq!(quantity("1Gi"), Some(1_073_741_824.0));
+        assert_eq!(quantity("1500m"), Some(1.5));
+        assert_eq!(quantity("12e6"), Some(12_000_000.0));
+        assert_eq!(quantity("much"), None);
+    }
+
+    #[test]
+    fn a_claim_grows_only_when_it_is_bound() {
+        let claim = |size: &str, phase: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}, "status": {"phase": phase}});
+        assert_eq!(claim_change(&claim("2Gi", "Pending"), &claim("1Gi", "Pending")).len(), 1);
+        assert_eq!(claim_change(&claim("2Gi", "Bound"), &claim("1Gi", "Bound")), Vec::new());
+    }
 }

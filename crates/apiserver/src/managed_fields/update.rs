@@ -71,7 +71,7 @@ pub(super) fn record(
         managers.insert(Owned {
             identity,
             api_version: write.api_version.to_owned(),
-            time: Some(write.time.to_owned()),
+            time: (!write.time.is_empty()).then(|| write.time.to_owned()),
             set: mine,
             encoded: None,
         });

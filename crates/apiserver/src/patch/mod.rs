@@ -11,7 +11,7 @@ use snafu::Snafu;
 
 pub use json::json;
 pub use merge::merge;
-pub use strategic::strategic;
+pub use strategic::{print_map, strategic};
 
 /// The kinds of patches, by content type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -66,6 +66,12 @@ fn merge_object(
         }
         let child = node.and_then(|node| node.child(&name));
         let merged = match (original.remove(&name), value) {
+            // An emptied map is left out, as Go's types leave it out.
+            (Some(Value::Object(_)), Value::Object(patch))
+                if patch.get(DIRECTIVE).is_some_and(|directive| directive == "delete") =>
+            {
+                None
+            }
             (Some(Value::Object(before)), Value::Object(patch)) => {
                 Some(Value::Object(merge_object(before, patch, child)?))
             }
@@ -213,7 +219,8 @@ fn not_a_list(value: &Value) -> PatchError {
 }
 
 /// A map as Go prints it.
-fn print_map(fields: &Map<String, Value>) -> String {
+#[must_use]
+pub fn print_map(fields: &Map<String, Value>) -> String {
     let entries: Vec<String> =
         fields.iter().map(|(name, value)| format!("{name}:{}", print(value))).collect();
     format!("map[{}]", entries.join(" "))
@@ -341,12 +348,13 @@ mod tests {
             (json!({"atomic": ["2"]}), "/atomic", json!(["2"])),
             (json!({"data": {"$patch": "replace", "n": "m"}}), "/data", json!({"n": "m"})),
             (json!({"data": {"$retainKeys": ["n"], "n": "m"}}), "/data", json!({"n": "m"})),
-            (json!({"data": {"$patch": "delete"}}), "/data", json!({})),
         ];
         for (patch, pointer, expected) in cases {
             let merged = strategic(&document, patch.to_string().as_bytes(), &schema()).unwrap();
             assert_eq!(merged.pointer(pointer), Some(&expected), "{patch}");
         }
+        let merged = strategic(&document, br#"{"data": {"$patch": "delete"}}"#, &schema()).unwrap();
+        assert_eq!(merged.get("data"), None);
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use serde_json::Value;
 
+use super::node::Type;
 use super::{Additional, MAX_DEPTH, Node};
 
 /// Drops every `null` of a field that is not nullable and has no default; the others are left to [`fill`].
-pub(crate) fn drop_nulls(value: &mut Value, node: &Node, depth: usize) {
+///
+/// In maps of texts of built-in kinds it becomes the empty text, as in Go.
+pub(crate) fn drop_nulls(value: &mut Value, node: &Node, native: bool, depth: usize) {
     if depth > MAX_DEPTH {
         return;
     }
@@ -14,12 +17,15 @@ pub(crate) fn drop_nulls(value: &mut Value, node: &Node, depth: usize) {
             let mut doomed = Vec::new();
             for (name, field) in fields.iter_mut() {
                 let Some(child) = node.child(name) else { continue };
-                if field.is_null() {
+                let is_entry = native && child.kind == Type::String && !node.properties.contains_key(name);
+                if field.is_null() && is_entry {
+                    *field = Value::String(String::new());
+                } else if field.is_null() {
                     if !child.nullable && child.default.is_none() {
                         doomed.push(name.clone());
                     }
                 } else {
-                    drop_nulls(field, child, depth + 1);
+                    drop_nulls(field, child, native, depth + 1);
                 }
             }
             for name in doomed {
@@ -29,7 +35,44 @@ pub(crate) fn drop_nulls(value: &mut Value, node: &Node, depth: usize) {
         Value::Array(items) => {
             if let Some(child) = &node.items {
                 for item in items {
-                    drop_nulls(item, child, depth + 1);
+                    drop_nulls(item, child, native, depth + 1);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Leaves out empty lists and maps of a built-in kind, which Go does not tell from missing ones. A text that is
+/// `null` inside a map is an empty one.
+pub(crate) fn drop_empty(value: &mut Value, node: &Node, depth: usize) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            let required = node.checks.as_ref().map(|checks| checks.required.as_slice()).unwrap_or_default();
+            fields.retain(|name, field| {
+                let Some(child) = node.properties.get(name) else { return true };
+                let is_map = child.properties.is_empty() && matches!(child.additional, Additional::Schema(_));
+                let empty = match field {
+                    // Of the wrong type it is not empty but wrong, which validation tells.
+                    Value::Array(items) => items.is_empty() && child.kind == Type::Array,
+                    Value::Object(entries) => is_map && entries.is_empty(),
+                    _ => false,
+                };
+                !empty || required.contains(name)
+            });
+            for (name, field) in fields.iter_mut() {
+                if let Some(child) = node.child(name) {
+                    drop_empty(field, child, depth + 1);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(child) = &node.items {
+                for item in items {
+                    drop_empty(item, child, depth + 1);
                 }
             }
         }
@@ -140,5 +183,18 @@ mod tests {
             "both": {"type": "string", "nullable": true, "default": "d"}}});
         let spec = json!({"plain": null, "nullable": null, "default": null, "both": null});
         assert_eq!(defaulted(&schema, &spec), json!({"nullable": null, "default": "d", "both": null}));
+    }
+
+    #[test]
+    fn built_in_kinds_leave_out_empty_lists_and_maps() {
+        let text = json!({"type": "object", "additionalProperties": {"type": "string"}});
+        let list = json!({"type": "array", "items": {"type": "string"}});
+        let schema = Schema::native(&json!({
+            "type": "object", "required": ["kept"],
+            "properties": {"data": text, "more": text, "list": list, "kept": list},
+        }));
+        let mut object = json!({"data": {}, "more": {"a": null}, "list": [], "kept": []});
+        schema.default(&mut object);
+        assert_eq!(object, json!({"more": {"a": ""}, "kept": []}));
     }
 }

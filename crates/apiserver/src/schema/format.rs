@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use super::native;
 use super::node::Type;
 
 /// A format the server checks; any other one is ignored, as the real server does.
@@ -34,6 +35,7 @@ pub(crate) enum Check {
     RgbColor,
     ObjectId,
     Byte,
+    Quantity,
     Date,
     Duration,
     DateTime,
@@ -48,7 +50,8 @@ pub(crate) enum Check {
 
 /// The format of this name where it means something for the type.
 pub(crate) fn find(name: &str, kind: Type, int_or_string: bool) -> Option<Format> {
-    if int_or_string {
+    // Amounts are written as numbers too.
+    if int_or_string && name != native::QUANTITY {
         return None;
     }
     let check = match (kind, name) {
@@ -84,6 +87,7 @@ fn text_check(normalized: &str) -> Option<Check> {
         "hexcolor" => Check::HexColor,
         "rgbcolor" => Check::RgbColor,
         "byte" => Check::Byte,
+        native::QUANTITY => Check::Quantity,
         "password" => Check::Text,
         "date" => Check::Date,
         "duration" => Check::Duration,
@@ -118,6 +122,7 @@ impl Check {
             Check::RgbColor => is_rgb(text),
             Check::ObjectId => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
             Check::Byte => is_base64(text),
+            Check::Quantity => is_quantity(text),
             Check::Date => text.parse::<jiff::civil::Date>().is_ok() && text.len() == 10,
             Check::Duration => is_duration(text),
             Check::DateTime => is_date_time(text),
@@ -236,6 +241,36 @@ fn is_rgb(text: &str) -> bool {
     let Some(inner) = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')) else { return false };
     let parts: Vec<&str> = inner.split(',').map(str::trim).collect();
     parts.len() == 3 && parts.iter().all(|part| part.parse::<u8>().is_ok())
+}
+
+/// An amount: digits, and a suffix or exponent.
+fn is_quantity(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end =
+        unsigned.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(unsigned.len());
+    let (digits, suffix) = unsigned.split_at(end);
+    digits.parse::<f64>().is_ok()
+        && match suffix.strip_prefix(['e', 'E']) {
+            Some(exponent) if !exponent.is_empty() && exponent != "i" => exponent.parse::<i32>().is_ok(),
+            _ => matches!(
+                suffix,
+                "" | "n"
+                    | "u"
+                    | "m"
+                    | "k"
+                    | "M"
+                    | "G"
+                    | "T"
+                    | "P"
+                    | "E"
+                    | "Ki"
+                    | "Mi"
+                    | "Gi"
+                    | "Ti"
+                    | "Pi"
+                    | "Ei"
+            ),
+        }
 }
 
 fn is_base64(text: &str) -> bool {

@@ -117,6 +117,35 @@ pub(crate) fn check_embedded(node: &Node, value: &Value, path: &Path<'_>, causes
     }
 }
 
+/// The first embedded resource whose metadata has a type it cannot have, in the words of Go's decoder.
+pub(crate) fn embedded_type_problem(node: &Node, value: &Value, path: &Path<'_>) -> Option<String> {
+    if !node.has_embedded {
+        return None;
+    }
+    if node.embedded
+        && let (Some(metadata), Some(why)) =
+            (value.get("metadata"), crate::metadata::type_problem(value, false))
+    {
+        let field = Path::Field(path, "metadata").field();
+        return Some(format!("{field}: Invalid value: {}: {why}", marshal(metadata)));
+    }
+    match value {
+        Value::Object(fields) => fields.iter().find_map(|(name, field)| match &node.additional {
+            _ if node.properties.contains_key(name) => {
+                embedded_type_problem(node.properties.get(name)?, field, &Path::Field(path, name))
+            }
+            Additional::Schema(child) => embedded_type_problem(child, field, &Path::Key(path, name)),
+            _ => None,
+        }),
+        Value::Array(items) => {
+            let child = node.items.as_deref()?;
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| embedded_type_problem(child, item, &Path::Index(path, index)))
+        }
+        _ => None,
+    }
+}
+
 fn check_resource(fields: &Map<String, Value>, path: &Path<'_>, causes: &mut Vec<Cause>) {
     for name in ["apiVersion", "kind"] {
         if !fields.contains_key(name) {

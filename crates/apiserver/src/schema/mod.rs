@@ -36,6 +36,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+pub(crate) use native::QUANTITY;
 pub(crate) use node::{Additional, ListType, MAX_DEPTH, Node, Type};
 pub(crate) use value::{marshal, quote};
 
@@ -171,6 +172,15 @@ fn with_detail(text: &str, detail: &str) -> String {
     if detail.is_empty() { text.to_owned() } else { format!("{text}: {detail}") }
 }
 
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Faults for which the object is refused.
+    pub causes: Vec<Cause>,
+    /// Broken rules that an update may keep because the value did not change.
+    pub passed: Vec<Cause>,
+}
+
 /// One compiled schema, shared by everything that handles objects of its kind.
 #[derive(Debug)]
 pub struct Schema {
@@ -233,9 +243,25 @@ impl Schema {
         prune::prune(self, object)
     }
 
+    /// What of the metadata of an embedded resource has a type it cannot have.
+    #[must_use]
+    pub fn embedded_type_problem(&self, object: &Value) -> Option<String> {
+        lists::embedded_type_problem(&self.root, object, &Path::Root)
+    }
+
     /// Fills in defaults. A `null` where the schema allows none is dropped, or replaced by the default.
     pub fn default(&self, object: &mut Value) {
-        default::drop_nulls(object, &self.root, 0);
+        if self.native {
+            default::drop_empty(object, &self.root, 0);
+        } else {
+            value::settle_numbers(object);
+        }
+        default::drop_nulls(object, &self.root, self.native, 0);
+        default::fill(object, &self.root, 0);
+    }
+
+    /// Fills in defaults and leaves every other `null`, as after an apply, which owns what it sets to null.
+    pub fn fill(&self, object: &mut Value) {
         default::fill(object, &self.root, 0);
     }
 
@@ -245,15 +271,27 @@ impl Schema {
     /// is checked here.
     #[must_use]
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-        let mut causes = validate::run(&self.root, object, old);
-        self.validate_rest(object, old, &mut causes);
-        causes
+        self.judge(object, old, false).causes
+    }
+
+    /// Checks an object, or a write to its status, and also tells which broken rules were let pass.
+    #[must_use]
+    pub fn judge(&self, object: &Value, old: Option<&Value>, status: bool) -> Verdict {
+        let causes =
+            if status { self.status_faults(object, old) } else { validate::run(&self.root, object, old) };
+        let mut verdict = Verdict { causes, passed: Vec::new() };
+        self.validate_rest(object, old, &mut verdict);
+        verdict
     }
 
     /// Checks a write to the status subresource: of the keywords, only those under `status` count, and messages
     /// name fields from there; list types and rules see the whole object.
     #[must_use]
     pub fn validate_status(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+        self.judge(object, old, true).causes
+    }
+
+    fn status_faults(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
         let mut causes = Vec::new();
         if let (Some(node), Some(status)) = (self.root.properties.get("status"), object.get("status")) {
             causes = validate::run(node, status, old.and_then(|old| old.get("status")));
@@ -264,11 +302,11 @@ impl Schema {
                 };
             }
         }
-        self.validate_rest(object, old, &mut causes);
         causes
     }
 
-    fn validate_rest(&self, object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    fn validate_rest(&self, object: &Value, old: Option<&Value>, verdict: &mut Verdict) {
+        let causes = &mut verdict.causes;
         if self.root.has_embedded {
             lists::check_embedded(&self.root, object, &Path::Root, causes);
         }
@@ -293,7 +331,7 @@ impl Schema {
                     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
                 ));
             } else {
-                cel::run(&self.root, object, old, causes);
+                cel::run(&self.root, object, old, verdict);
             }
         }
     }

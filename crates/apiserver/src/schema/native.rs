@@ -8,6 +8,9 @@ use super::MAX_DEPTH;
 /// presence, only what is in it.
 pub(crate) const ALWAYS_PRESENT: &str = "x-always-present";
 
+/// The format of amounts, as `1Gi`; it is not among those a definition can name.
+pub(crate) const QUANTITY: &str = "kubernetes quantity";
+
 /// Types that are one value to server-side apply.
 const ATOMIC_TYPES: [&str; 15] = [
     "ConfigMapKeySelector",
@@ -103,6 +106,9 @@ fn describe(name: &str, resolved: &mut Value) {
     let name = name.rsplit(['.', '/']).next().unwrap_or_default();
     if let (true, Some(fields)) = (ATOMIC_TYPES.contains(&name), resolved.as_object_mut()) {
         fields.entry("x-kubernetes-map-type").or_insert_with(|| json!("atomic"));
+    }
+    if let (true, Some(fields)) = (name == "Quantity", resolved.as_object_mut()) {
+        fields.entry("format").or_insert_with(|| json!(QUANTITY));
     }
     for (_, field, key) in MERGED_LISTS.iter().filter(|(owner, _, _)| *owner == name) {
         mark(resolved, field, "x-kubernetes-list-type", json!("map"));

@@ -13,7 +13,9 @@ const RESOURCE_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 pub(crate) fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
     let mut walk = Walk { schema, path: String::new(), dropped: Vec::new() };
     walk.visit(object, Some(&schema.root), true, false);
-    walk.dropped.sort();
+    // Metadata of a custom resource is decoded before the rest.
+    let later = |path: &String| schema.native || !path.starts_with("metadata.");
+    walk.dropped.sort_by(|one, other| (later(one), one).cmp(&(later(other), other)));
     walk.dropped
 }
 

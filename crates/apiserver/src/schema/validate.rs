@@ -171,7 +171,7 @@ fn check_type(
             if !numeric_schema {
                 return true;
             }
-        } else if !fits && number_format != format.name {
+        } else if !fits && !node.int_or_string && number_format != format.name {
             out.wrong_type(path, &format.name, number_format);
             return false;
         }

@@ -52,6 +52,26 @@ pub(crate) fn print_float(float: f64) -> String {
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
+/// Turns numbers into those that come back from a Go server: whole ones are integers however they were written, and
+/// what no 64-bit integer holds is as exact as a float.
+pub(crate) fn settle_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.as_i64().is_none() => {
+            let Some(float) = number.as_f64().filter(|float| float.fract() == 0.0) else { return };
+            // The shortest digits that mean the float, with zeros up to the point.
+            let digits = if float == 0.0 { "0".to_owned() } else { format!("{float}") };
+            if let Ok(whole) = digits.parse::<i64>() {
+                *value = whole.into();
+            } else if let Ok(whole) = digits.parse::<u64>() {
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(settle_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(settle_numbers),
+        _ => {}
+    }
+}
+
 /// A string as `%q` prints it.
 pub(crate) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -159,6 +179,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn numbers_come_back_as_from_go() {
+        let mut value = json!([1.0, -0.0, 0.5, 12_345_678_901_234_567_890_u64, i64::MAX, 1e21]);
+        settle_numbers(&mut value);
+        assert_eq!(value, json!([1, 0, 0.5, 12_345_678_901_234_567_000_u64, i64::MAX, 1e21]));
+    }
 
     #[test]
     fn floats_print_as_go_prints_them() {

@@ -26,11 +26,13 @@ pub async fn create(server: &Server, call: &Call) -> Result<Reply, Failure> {
     write::check_types(resource, &object)?;
     write::set_kind(resource, &mut object);
     let mut warnings = write::unknown_fields(resource, writer.validation, &decoded.doubled, &mut object)?;
-    warnings.extend(metadata::warnings(&object, None));
-    if resource.namespaced {
-        write::set_namespace(&mut object, call.namespace())?;
-    }
-    let mut written = new_object(server, resource, object, &writer).await?;
+    // Those about the object are for one that is taken; those about the text go with a refusal, too.
+    let mut later = metadata::warnings(&object, None);
+    later.extend(metadata::unique_owners(&mut object));
+    write::set_namespace(&mut object, call.namespace())?;
+    let mut written =
+        new_object(server, resource, object, &writer).await.map_err(|failure| failure.after(&warnings))?;
+    warnings.extend(later);
     written.warnings = warnings;
     Ok(write::answer(server, call, written))
 }
@@ -98,9 +100,10 @@ pub fn settle(
     {
         members.remove("status");
     }
-    resource.schema().default(&mut new);
+    write::fill_in(resource, &mut new, managed);
     if let Some(kind) = resource.kind_rules() {
         (kind.default)(&mut new);
+        kind.show(&mut new);
     }
     if !managed {
         write::own_fields(resource, writer, &mut new, None, now);
@@ -154,9 +157,8 @@ pub fn review(server: &Server, call: &Call) -> Result<Reply, Failure> {
     write::check_kind(resource, &object, &call.body)?;
     write::set_kind(resource, &mut object);
     let warnings = write::unknown_fields(resource, writer.validation, &decoded.doubled, &mut object)?;
-    if resource.namespaced {
-        write::set_namespace(&mut object, call.namespace())?;
-    }
+    write::set_namespace(&mut object, call.namespace())?;
+    reviews::check(&resource.kind, &object)?;
     let status = reviews::answer(&resource.kind, &object, |token| (server.knows_token)(token));
     metadata::fields(&mut object);
     if let Some(members) = object.as_object_mut() {

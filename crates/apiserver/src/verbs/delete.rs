@@ -68,6 +68,7 @@ impl Options {
                 named("apiVersion")
             )));
         }
+        call.options.number("gracePeriodSeconds")?;
         let policy =
             body.get("propagationPolicy").and_then(Value::as_str).or(call.options.text("propagationPolicy"));
         let orphan =
@@ -209,8 +210,8 @@ pub async fn remove(
         if !gone && new == old {
             return Ok(Deleted::Waiting(old, Some(entry)));
         }
-        // Watchers see the object go as it was.
-        let last = if gone { &old } else { &new };
+        // Watchers see the object go as it was; a namespace is always marked first.
+        let last = if gone && &*resource.storage != "/namespaces" { &old } else { &new };
         match write::store(server, resource, key, Expect::Version(entry.version), last, Some(&old), gone)
             .await
         {
@@ -251,7 +252,17 @@ pub async fn delete(server: &Server, call: &Call) -> Result<Reply, Failure> {
     }
 }
 
-/// Deletes the objects a list would show.
+/// An object as a list shows it: those of built-in kinds do not say their kind.
+#[must_use]
+pub fn listed(call: &Call, mut object: Value) -> Value {
+    if let Some(members) = object.as_object_mut().filter(|_| call.resource.kind_rules().is_some()) {
+        members.remove("apiVersion");
+        members.remove("kind");
+    }
+    object
+}
+
+/// Deletes the objects a list would show, and answers with them as they were.
 pub async fn delete_collection(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let options = Options::parse(call)?;
     let filter = Filter::parse(call)?;
@@ -266,7 +277,7 @@ pub async fn delete_collection(server: &Server, call: &Call) -> Result<Reply, Fa
         match remove(server, &call.resource, &key, &options).await {
             Err(failure) if failure.reason == "NotFound" => {}
             Err(failure) => return Err(failure),
-            Ok(Deleted::Gone(object) | Deleted::Waiting(object, _)) => deleted.push(object),
+            Ok(_) => deleted.push(listed(call, object)),
         }
     }
     let mut list = json!({"resourceVersion": server.store.version().to_string()});

@@ -11,6 +11,7 @@ use crate::table::{Include, partial};
 
 /// Answers with one object in the form the client takes.
 pub fn get(server: &Server, call: &Call) -> Result<Reply, Failure> {
+    check_include(call)?;
     if let Some(asked) = call.options.text("resourceVersion") {
         let asked: u64 = asked.parse().map_err(|_| {
             Failure::plain(format!(
@@ -45,6 +46,20 @@ pub fn shaped(server: &Server, call: &Call, object: Value) -> Value {
             let version = crate::metadata::text(&object, "resourceVersion");
             call.resource.columns.table(&[row], &json!({"resourceVersion": version}))
         }
+    }
+}
+
+/// Refuses a word for what a table carries along that is none.
+pub fn check_include(call: &Call) -> Result<(), Failure> {
+    match call.options.text("includeObject") {
+        Some(other)
+            if call.accept.form == Form::Table && !matches!(other, "None" | "Object" | "Metadata" | "") =>
+        {
+            Err(Failure::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: \"{other}\": must be 'Metadata', 'Object', 'None', or empty"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

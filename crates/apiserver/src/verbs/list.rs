@@ -1,16 +1,22 @@
 //! Reading many objects, whole or in pages.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::reply::{Form, Reply};
-use crate::schema::{Cause, CauseReason};
-use crate::selector::{FieldSelector, LabelSelector};
+use crate::schema::Cause;
+use crate::selector::{FieldSelector, LabelSelector, SelectorError};
 use crate::server::{Call, Server};
 use crate::status::Failure;
 use crate::store::{Compacted, Entry, Page};
+
+/// The name of the encoding of continue tokens.
+const ENCODING: &str = "meta.k8s.io/v1";
+/// Takes tokens whose last letter says more than it should, as Go does.
+const LENIENT: GeneralPurpose =
+    GeneralPurpose::new(&base64::alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// How long a list waits for a version that is not there yet, as Kubernetes does.
 const WAIT_FOR_VERSION: std::time::Duration = std::time::Duration::from_secs(3);
@@ -31,7 +37,8 @@ impl Filter {
             // A watch of one object.
             fields = format!("metadata.name={name}");
         }
-        let fields = FieldSelector::parse(&fields, &call.resource.selectable)?;
+        let fields = FieldSelector::parse(&fields, &call.resource.selectable)
+            .map_err(|error| selector_failure(call, &error))?;
         Ok(Self { labels, fields })
     }
 
@@ -45,6 +52,19 @@ impl Filter {
     #[must_use]
     pub fn takes(&self, object: &Value) -> bool {
         self.labels.matches(object) && self.fields.matches(object)
+    }
+}
+
+/// The 400 for a field selector. Kinds that have no fields of their own share the words for it.
+fn selector_failure(call: &Call, error: &SelectorError) -> Failure {
+    match error {
+        SelectorError::FindField { field }
+            if call.resource.kind_rules().is_some_and(|kind| kind.fields.is_empty()) =>
+        {
+            let known = "only \"metadata.name\", \"metadata.namespace\"";
+            Failure::bad_request(format!("\"{field}\" is not a known field selector: {known}"))
+        }
+        error => Failure::bad_request(error.to_string()),
     }
 }
 
@@ -65,8 +85,7 @@ struct Continue {
 
 impl Continue {
     fn encode(&self) -> String {
-        let token =
-            json!({"v": "meta.k8s.io/v1", "rv": self.version, "start": format!("{}\u{0}", self.after)});
+        let token = json!({"v": ENCODING, "rv": self.version, "start": format!("{}\u{0}", self.after)});
         URL_SAFE_NO_PAD.encode(token.to_string())
     }
 
@@ -74,14 +93,20 @@ impl Continue {
         let bad = |why: &str| {
             Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
         };
-        let bytes =
-            URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| bad(&error.to_string()))?;
+        let bytes = LENIENT.decode(text.trim_end_matches('=')).map_err(|error| bad(&error.to_string()))?;
         let token = crate::body::json(&bytes).map_err(|why| bad(&why))?.value;
-        let version = token.get("rv").and_then(Value::as_u64);
-        let start = token.get("start").and_then(Value::as_str);
-        let (Some(version), Some(start)) = (version, start) else {
-            return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
-        };
+        let encoding = token.get("v").and_then(Value::as_str).unwrap_or_default();
+        if encoding != ENCODING {
+            return Err(bad(&format!("server does not recognize this encoded version {encoding}")));
+        }
+        let version = token.get("rv").and_then(Value::as_u64).unwrap_or_default();
+        if version == 0 {
+            return Err(bad(&format!("incorrect encoded start resourceVersion 0 (version {ENCODING})")));
+        }
+        let start = token.get("start").and_then(Value::as_str).unwrap_or_default();
+        if start.is_empty() {
+            return Err(bad(&format!("encoded start key empty (version {ENCODING})")));
+        }
         Ok(Self { version, after: start.trim_end_matches('\u{0}').to_owned() })
     }
 }
@@ -93,52 +118,43 @@ struct Question {
     at: Option<u64>,
 }
 
-fn options_cause(field: &str, reason: CauseReason, message: &str) -> Failure {
-    let cause = Cause { field: field.to_owned(), reason, message: message.to_owned() };
-    Failure::invalid_options("ListOptions", &[cause])
-}
-
 /// What `resourceVersion` and its companions may say together.
 pub fn check_version_options(call: &Call, watching: bool) -> Result<(), Failure> {
-    let forbidden = |message: &str| {
-        Err(options_cause(
-            "resourceVersionMatch",
-            CauseReason::FieldValueForbidden,
-            &format!("Forbidden: {message}"),
-        ))
-    };
-    let initial = call.options.flag("sendInitialEvents");
     let how = call.options.text("resourceVersionMatch");
-    if !watching && initial.is_some() {
-        let message = "Forbidden: sendInitialEvents is forbidden for list";
-        return Err(options_cause("sendInitialEvents", CauseReason::FieldValueForbidden, message));
+    let initial = call.options.flag("sendInitialEvents").is_some();
+    let version = call.options.text("resourceVersion");
+    let forbidden = |message: &str| Cause::forbidden("resourceVersionMatch", message);
+    let unsupported =
+        |how: &str, supported: &[&str]| Cause::not_supported("resourceVersionMatch", &json!(how), supported);
+    let mut causes = Vec::new();
+    if watching && initial && how != Some("NotOlderThan") {
+        causes.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
     }
-    match (how, initial) {
-        (Some(_), None) if watching => {
-            forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+    if let Some(how) = how {
+        if watching && !initial {
+            let message = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(forbidden(message));
         }
-        (None, Some(_)) => {
-            forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        if watching && how != "NotOlderThan" {
+            causes.push(unsupported(how, &["NotOlderThan"]));
         }
-        (Some(other), Some(_)) if other != "NotOlderThan" => {
-            forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        if !watching && version.is_none() {
+            causes.push(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
         }
-        (Some(_), None) if call.options.text("resourceVersion").is_none() => {
-            forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        if call.options.text("continue").is_some() {
+            causes.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
         }
-        (Some(_), None) if call.options.text("continue").is_some() => {
-            forbidden("resourceVersionMatch is forbidden when continue is provided")
+        if !watching && !matches!(how, "Exact" | "NotOlderThan") {
+            causes.push(unsupported(how, &["Exact", "NotOlderThan", ""]));
         }
-        (Some("Exact"), None) if call.options.text("resourceVersion") == Some("0") => {
-            forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+        if !watching && how == "Exact" && version == Some("0") {
+            causes.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
         }
-        (Some(other), _) if !matches!(other, "Exact" | "NotOlderThan") => Err(options_cause(
-            "resourceVersionMatch",
-            CauseReason::FieldValueNotSupported,
-            &format!("Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""),
-        )),
-        _ => Ok(()),
     }
+    if !watching && initial {
+        causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Failure::invalid_options("ListOptions", &causes)) }
 }
 
 async fn question(server: &Server, call: &Call) -> Result<Question, Failure> {
@@ -149,6 +165,7 @@ async fn question(server: &Server, call: &Call) -> Result<Question, Failure> {
         .number("limit")?
         .and_then(|limit| usize::try_from(limit).ok())
         .filter(|limit| *limit > 0);
+    call.options.number("timeoutSeconds")?;
     let from = call.options.text("continue").map(Continue::decode).transpose()?;
     let asked = call.options.text("resourceVersion");
     if from.is_some() && asked.is_some_and(|asked| asked != "0") {
@@ -192,6 +209,7 @@ fn expired(_: Compacted, question: &Question) -> Failure {
 
 /// Answers with the objects of a scope.
 pub async fn list(server: &Server, call: &Call) -> Result<Reply, Failure> {
+    super::get::check_include(call)?;
     let question = question(server, call).await?;
     let after = question.from.as_ref().map(|from| from.after.as_str());
     // With a filter the limit counts what it takes, so the store cannot apply it.
@@ -298,7 +316,11 @@ pub fn joined<'a>(call: &Call, objects: impl Iterator<Item = &'a Bytes>, metadat
         if index > 0 {
             text.push(b',');
         }
-        let object = super::get::text(call, bytes);
+        let object = if resource.kind_rules().is_none() || resource.serves_as_stored(bytes) {
+            super::get::text(call, bytes)
+        } else {
+            Bytes::from(super::delete::listed(call, resource.from_stored(bytes)).to_string())
+        };
         match object.strip_prefix(bare.as_bytes()).filter(|_| resource.kind_rules().is_some()) {
             Some(rest) => {
                 text.push(b'{');
@@ -319,10 +341,13 @@ mod tests {
     fn continue_tokens_come_back() {
         let token = Continue { version: 7, after: "a/b".to_owned() };
         assert_eq!(Continue::decode(&token.encode()).unwrap(), token);
-        let bad = Continue::decode("abc").unwrap_err();
-        assert_eq!(
-            bad.message,
-            "invalid continue token: continue key is not valid: invalid character 'i' looking for beginning of value"
-        );
+        let rows = [
+            ("abc", "invalid character 'i' looking for beginning of value"),
+            ("eyJ2IjoidjEiLCJydiI6MSwic3RhcnQiOiIifQ", "server does not recognize this encoded version v1"),
+        ];
+        for (token, why) in rows {
+            let bad = Continue::decode(token).unwrap_err().message;
+            assert_eq!(bad, format!("invalid continue token: continue key is not valid: {why}"));
+        }
     }
 }

@@ -13,17 +13,20 @@ use crate::schema::Cause;
 use crate::server::{Call, Server};
 use crate::status::{Failure, Subject};
 
-/// The content types of patches for custom resources, and for built-in kinds.
+/// The content types of patches for custom resources.
 const CUSTOM_TYPES: &str =
     "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
-const BUILT_IN_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
 
 /// Changes the object named by the patch in the body.
 pub async fn patch(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let built_in = call.resource.kind_rules().is_some();
     let kind = PatchKind::from_content_type(&call.content_type);
     let Some(kind) = kind.filter(|kind| built_in || *kind != PatchKind::Strategic) else {
-        return Err(Failure::unsupported_media_type(if built_in { BUILT_IN_TYPES } else { CUSTOM_TYPES }));
+        return Err(if built_in {
+            Failure::unroutable_media_type()
+        } else {
+            Failure::unsupported_media_type(CUSTOM_TYPES)
+        });
     };
     check_options(call, kind)?;
     let writer = Writer::of(call, "PatchOptions")?;
@@ -49,8 +52,9 @@ fn check_options(call: &Call, kind: PatchKind) -> Result<(), Failure> {
 
 fn propose(call: &Call, kind: PatchKind, writer: &Writer, old: &Value) -> Result<Proposal, Failure> {
     let resource = &call.resource;
-    let decoded = crate::body::json(&call.body)
-        .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
+    let prefix = if kind == PatchKind::Strategic { "" } else { "error decoding patch: " };
+    let decoded =
+        crate::body::json(&call.body).map_err(|why| Failure::bad_request(format!("{prefix}{why}")))?;
     if kind == PatchKind::Json && !decoded.value.is_array() {
         let found = metadata::type_name(&decoded.value);
         return Err(Failure::bad_request(format!(
@@ -63,23 +67,48 @@ fn propose(call: &Call, kind: PatchKind, writer: &Writer, old: &Value) -> Result
         PatchKind::Merge | PatchKind::Apply => patch::merge(old, &call.body),
     };
     let mut object = patched.map_err(|error| patch_failure(&error))?;
-    check_patched(call, &object, old)?;
-    let text = object.to_string();
+    // Go prints the patch where it was merged by its types, and the object that came out otherwise.
+    let text = match (kind, &decoded.value) {
+        (PatchKind::Strategic, Value::Object(patch)) => patch::print_map(patch),
+        _ => object.to_string(),
+    };
     let refuse = |why: &str| {
         let cause = Cause::invalid("patch", &Value::String(text.clone()), why);
         Failure::invalid(Subject { group: "", name: "" }, "", &[cause])
     };
-    if let Some(why) = metadata::type_problem(&object, resource.kind_rules().is_some()) {
+    if let Some(why) = write::kind_problem(resource, &object) {
         return Err(refuse(&why));
+    }
+    check_patched(call, &object, old)?;
+    write::set_namespace(&mut object, call.namespace())?;
+    if let Some(why) = metadata::type_problem(&object, resource.kind_rules().is_some())
+        .or_else(|| write::type_problem(resource, &object))
+    {
+        // What is merged by Go types is also converted by them, in other words.
+        let converted = kind == PatchKind::Strategic && why.starts_with("json: cannot unmarshal array");
+        return Err(refuse(if converted { "unrecognized type: string" } else { &why }));
     }
     let doubled = if kind == PatchKind::Json { Vec::new() } else { decoded.doubled };
     let strict = writer.validation == FieldValidation::Strict;
     let lenient = if strict { FieldValidation::Warn } else { writer.validation };
-    let warnings = write::unknown_fields(resource, lenient, &doubled, &mut object)?;
+    let mut warnings = write::unknown_fields(resource, lenient, &doubled, &mut object)?;
+    if kind == PatchKind::Json && lenient != FieldValidation::Ignore {
+        warnings.splice(..0, unknown_operation_fields(&decoded.value));
+    }
     if strict && !warnings.is_empty() {
         return Err(refuse(&format!("strict decoding error: {}", warnings.join(", "))));
     }
     Ok(Proposal { object, managed: false, warnings })
+}
+
+/// Members of JSON patch operations that none has.
+fn unknown_operation_fields(operations: &Value) -> Vec<String> {
+    let operations = operations.as_array().into_iter().flatten().enumerate();
+    let members = operations.flat_map(|(index, operation)| {
+        operation.as_object().into_iter().flatten().map(move |(name, _)| (index, name))
+    });
+    let unknown = members.filter(|(_, name)| !["op", "path", "from", "value"].contains(&name.as_str()));
+    unknown.map(|(index, name)| format!("json patch unknown field \"[{index}].{name}\"")).collect()
 }
 
 /// The failure of a patch.
@@ -87,7 +116,9 @@ fn propose(call: &Call, kind: PatchKind, writer: &Writer, old: &Value) -> Result
 pub fn patch_failure(error: &PatchError) -> Failure {
     match error {
         PatchError::DecodePatch { message } => Failure::bad_request(message.clone()),
-        PatchError::CountOperations { .. } => Failure::too_large_because(error.to_string()),
+        PatchError::CountOperations { .. } => {
+            Failure::too_large_because(format!("Request entity too large: {error}"))
+        }
         PatchError::ApplyPatch { .. } => Failure::rejected(),
         PatchError::MatchPatch { message } => Failure::plain(message.clone()),
     }
@@ -124,10 +155,8 @@ async fn apply(server: &Server, call: &Call, writer: &Writer) -> Result<Written,
     let warnings = doubled_fields(resource, writer.validation, &decoded.doubled)?;
     managed_fields::check_applied(&applied, resource.schema())
         .map_err(|why| untyped(call, &applied, &why))?;
-    metadata::fields(&mut applied).insert("name".to_owned(), call.name().into());
-    if resource.namespaced {
-        write::set_namespace(&mut applied, call.namespace())?;
-    }
+    metadata::fields(&mut applied);
+    write::set_namespace(&mut applied, call.namespace())?;
     reset(resource, &writer.subresource, &mut applied);
     let force = call.options.flag("force") == Some(true);
     loop {
@@ -174,10 +203,11 @@ fn doubled_fields(
 fn untyped(call: &Call, applied: &Value, why: &str) -> Failure {
     let resource = &call.resource;
     Failure::plain(format!(
-        "failed to create typed patch object ({}/{}; {}, Kind={}): {why}",
+        "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {why}",
         metadata::text(applied, "namespace"),
         metadata::text(applied, "name"),
-        resource.api_version(),
+        resource.group,
+        resource.version,
         resource.kind
     ))
 }
@@ -185,17 +215,10 @@ fn untyped(call: &Call, applied: &Value, why: &str) -> Failure {
 fn check_applied(call: &Call, applied: &Value) -> Result<(), Failure> {
     let member = |name: &str| applied.get(name).and_then(Value::as_str).unwrap_or_default();
     let resource = &call.resource;
-    if member("apiVersion") == resource.api_version() && member("kind") != resource.kind {
-        let (version, kind) = (member("apiVersion"), member("kind"));
-        return Err(Failure::bad_request(format!("invalid object type: {version}, Kind={kind}")));
-    }
-    if member("apiVersion") != resource.api_version() {
-        let given = format!("{}, Kind={}", member("apiVersion"), member("kind"));
-        return Err(Failure::bad_request(format!(
-            "incorrect version specified in apply patch. Specified patch: {given}; expected: {}, Kind={}",
-            resource.api_version(),
-            resource.kind
-        )));
+    let (api_version, kind) = (member("apiVersion"), member("kind"));
+    if api_version != resource.api_version() || kind != resource.kind {
+        let slash = if api_version.contains('/') { "" } else { "/" };
+        return Err(Failure::bad_request(format!("invalid object type: {slash}{api_version}, Kind={kind}")));
     }
     if applied.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
@@ -263,10 +286,14 @@ async fn create_applied(
     if resource.namespaced {
         server.check_namespace(resource, call.name(), call.namespace())?;
     }
-    if !metadata::text(applied, "resourceVersion").is_empty() || !metadata::text(applied, "uid").is_empty() {
+    if metadata::text(applied, "name").is_empty() {
+        return Err(super::update::undeterminable(call));
+    }
+    if !metadata::text(applied, "uid").is_empty() {
         return Err(call.not_found());
     }
-    let object = merged(server, resource, writer, None, applied, force)?;
+    let mut object = merged(server, resource, writer, None, applied, force)?;
+    metadata::fields(&mut object).remove("resourceVersion");
     let writer = Writer { validation: FieldValidation::Ignore, ..writer.clone() };
     let new = super::create::settle(server, resource, object, &writer, true)?;
     super::create::insert_settled(server, resource, new, &writer).await

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::write::{self, Proposal, Writer};
+use crate::managed_fields;
 use crate::metadata;
+use crate::patch::PatchKind;
 use crate::registry::ScalePaths;
 use crate::reply::Reply;
 use crate::schema::{Cause, CauseReason};
@@ -39,6 +41,74 @@ fn scale_of(paths: &ScalePaths, object: &Value) -> Result<Value, Failure> {
     }))
 }
 
+/// What is wrong with the numbers and the selector a scale would show; a write of the status is not judged by the
+/// wanted number.
+pub fn faults(paths: &ScalePaths, object: &Value, status: bool) -> Vec<Cause> {
+    let fault = |path: &str, value: &Value, why: &str| Cause::invalid(path, value, why);
+    let mut causes = Vec::new();
+    for path in [&paths.spec, &paths.status].into_iter().skip(usize::from(status)) {
+        match nested(object, path, "int64") {
+            Err(why) => causes.push(fault(path, &json!(0), &why)),
+            Ok(value) => match value.and_then(Value::as_i64) {
+                Some(number) if number < 0 => {
+                    causes.push(fault(path, &json!(number), "should be a non-negative integer"));
+                }
+                Some(number) if number > i64::from(i32::MAX) => {
+                    let why = format!("should be less than or equal to {}", i32::MAX);
+                    causes.push(fault(path, &json!(number), &why));
+                }
+                _ => {}
+            },
+        }
+    }
+    if let Some(path) = &paths.selector
+        && let Err(why) = nested(object, path, "string")
+    {
+        causes.push(fault(path, &json!(""), &why));
+    }
+    causes
+}
+
+/// The value a path leads to, if it is of the Go type wanted.
+fn nested<'a>(object: &'a Value, path: &str, wanted: &str) -> Result<Option<&'a Value>, String> {
+    let wrong = |upto: &str, value: &Value, wanted: &str| {
+        let printed = match value {
+            Value::Object(fields) => crate::patch::print_map(fields),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        Err(format!("{upto} accessor error: {printed} is of the type {}, expected {wanted}", go_type(value)))
+    };
+    let mut value = object;
+    let mut walked = String::new();
+    for name in path.split('.').filter(|name| !name.is_empty()) {
+        walked.push('.');
+        walked.push_str(name);
+        match value {
+            Value::Null => return Ok(None),
+            Value::Object(fields) => match fields.get(name) {
+                Some(found) => value = found,
+                None => return Ok(None),
+            },
+            other => return wrong(&walked, other, "map[string]interface{}"),
+        }
+    }
+    if go_type(value) == wanted { Ok(Some(value)) } else { wrong(&walked, value, wanted) }
+}
+
+/// The Go type a decoder gives a value.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 fn paths(call: &Call) -> Result<&ScalePaths, Failure> {
     call.resource.scale.as_ref().ok_or_else(Failure::no_resource)
 }
@@ -65,6 +135,11 @@ fn set(object: &mut Value, path: &str, number: i64) {
 /// Replaces the scale by the one in the body.
 pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let scale = crate::body::object("Scale", false, &call.content_type, &call.body)?.value;
+    if scale.get("kind") != Some(&json!("Scale")) {
+        let why = "no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:111\"";
+        return Err(Failure::bad_request(why));
+    }
+    super::update::check_name(call, &scale)?;
     let writer = Writer::of(call, "UpdateOptions")?;
     change(server, call, &writer, |_| Ok(scale.clone())).await
 }
@@ -72,7 +147,16 @@ pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
 /// Changes the scale by the patch in the body.
 pub async fn patch(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let writer = Writer::of(call, "PatchOptions")?;
-    let json = call.content_type.starts_with("application/json-patch+json");
+    let kind = PatchKind::from_content_type(&call.content_type);
+    if kind == Some(PatchKind::Apply) {
+        // Kubernetes cannot apply the scale of a custom resource.
+        return Err(Failure::plain(format!(
+            "failed to convert new object ({}/{}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1",
+            call.namespace(),
+            call.name()
+        )));
+    }
+    let json = kind == Some(PatchKind::Json);
     change(server, call, &writer, |current| {
         let patched = if json {
             crate::patch::json(current, &call.body)
@@ -82,6 +166,16 @@ pub async fn patch(server: &Server, call: &Call) -> Result<Reply, Failure> {
         patched.map_err(|error| super::patch::patch_failure(&error))
     })
     .await
+}
+
+/// Whether any manager owns the field a path leads to.
+fn owned(object: &Value, path: &str) -> bool {
+    let managers = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    managers.into_iter().flatten().any(|manager| {
+        let names = path.split('.').filter(|name| !name.is_empty());
+        let mut fields = names.map(|name| format!("f:{name}"));
+        fields.try_fold(manager.get("fieldsV1"), |at, field| at.map(|at| at.get(field))).flatten().is_some()
+    })
 }
 
 async fn change(
@@ -114,7 +208,18 @@ async fn change(
         }
         let mut object = old.clone();
         set(&mut object, &paths.spec, replicas);
-        // Kubernetes gives the number no owner when it is set through here.
+        if !owned(old, &paths.spec) {
+            return Ok(Proposal { object, managed: true, warnings: Vec::new() });
+        }
+        // A number that has an owner changes it, but the time of that is not kept.
+        let api_version = call.resource.api_version();
+        let write = managed_fields::Write {
+            manager: &writer.manager,
+            subresource: &writer.subresource,
+            api_version: &api_version,
+            time: "",
+        };
+        managed_fields::update(Some(old), &mut object, &write, call.resource.schema());
         Ok(Proposal { object, managed: true, warnings: Vec::new() })
     };
     let written = write::change(server, &call.resource, &call.key(), writer, propose).await?;

@@ -23,33 +23,42 @@ pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let warnings = write::unknown_fields(resource, writer.validation, &decoded.doubled, &mut object)?;
     check_name(call, &object)?;
     metadata::fields(&mut object).insert("name".to_owned(), call.name().into());
-    if resource.namespaced {
-        write::set_namespace(&mut object, call.namespace())?;
-    }
+    write::set_namespace(&mut object, call.namespace())?;
     let key = call.key();
     if server.store.get(&key).is_none() && resource.create_on_update() && writer.subresource.is_empty() {
-        let mut written = super::create::new_object(server, resource, object, &writer).await?;
+        check_uid(resource, &object, &without_uid(&object))?;
+        metadata::fields(&mut object).remove("resourceVersion");
+        let mut written = super::create::new_object(server, resource, object, &writer)
+            .await
+            .map_err(|failure| failure.after(&warnings))?;
         written.warnings = warnings;
         return Ok(write::answer(server, call, written));
     }
     let propose = |old: &Value| {
-        check_version(resource, &object, old)?;
         check_uid(resource, &object, old)?;
+        check_version(resource, &object, old)?;
         Ok(Proposal { object: object.clone(), managed: false, warnings: Vec::new() })
     };
-    let mut written = write::change(server, resource, &key, &writer, propose).await?;
+    let mut written = write::change(server, resource, &key, &writer, propose)
+        .await
+        .map_err(|failure| failure.after(&warnings))?;
     written.warnings.splice(..0, warnings);
     Ok(write::answer(server, call, written))
+}
+
+/// The 400 for an object that does not say its name.
+pub fn undeterminable(call: &Call) -> Failure {
+    Failure::bad_request(format!(
+        "the name of the object ({} based on URL) was undeterminable: name must be provided",
+        call.name()
+    ))
 }
 
 /// The object must be the one of the path.
 pub fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
     let name = metadata::text(object, "name");
-    if name.is_empty() && call.resource.kind_rules().is_none() {
-        return Err(Failure::bad_request(format!(
-            "the name of the object ({} based on URL) was undeterminable: name must be provided",
-            call.name()
-        )));
+    if name.is_empty() {
+        return Err(undeterminable(call));
     }
     if !name.is_empty() && name != call.name() {
         return Err(Failure::bad_request(format!(
@@ -64,7 +73,8 @@ pub fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
 pub fn check_version(resource: &Resource, object: &Value, old: &Value) -> Result<(), Failure> {
     let name = metadata::text(old, "name");
     let given = metadata::text(object, "resourceVersion");
-    if given.is_empty() {
+    // Kubernetes knows no version 0: it stands for none.
+    if matches!(given, "" | "0") {
         if resource.unconditional_update() {
             return Ok(());
         }
@@ -82,6 +92,13 @@ pub fn check_version(resource: &Resource, object: &Value, old: &Value) -> Result
         return Err(Failure::modified(resource.subject(), name));
     }
     Ok(())
+}
+
+/// What is compared with an object where there is none yet.
+fn without_uid(object: &Value) -> Value {
+    let mut object = object.clone();
+    metadata::fields(&mut object).remove("uid");
+    object
 }
 
 fn check_uid(resource: &Resource, object: &Value, old: &Value) -> Result<(), Failure> {

@@ -91,18 +91,17 @@ impl Lines {
 
     fn bookmark(&mut self, version: u64, initial_end: bool) -> Bytes {
         let resource = &self.call.resource;
-        let mut metadata = json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
-        if let Some(members) = metadata.as_object_mut() {
-            if resource.kind_rules().is_none() {
-                members.remove("creationTimestamp");
-            }
-            if initial_end {
-                members.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
-            }
+        let mut metadata = json!({"resourceVersion": version.to_string()});
+        if initial_end && let Some(members) = metadata.as_object_mut() {
+            members.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
         }
         let object = match self.call.accept.form {
             Form::Object => {
-                json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata})
+                let mut empty = json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
+                if let Some(kind) = resource.kind_rules() {
+                    kind.show(&mut empty);
+                }
+                empty
             }
             Form::Partial => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})

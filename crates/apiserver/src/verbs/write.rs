@@ -46,6 +46,11 @@ impl Writer {
             };
             return Err(Failure::invalid_options(options, &[cause]));
         }
+        if let Some((at, bad)) = manager.char_indices().find(|(_, character)| character.is_control()) {
+            let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(bad));
+            let cause = Cause::invalid("fieldManager", &json!(manager), &detail);
+            return Err(Failure::invalid_options(options, &[cause]));
+        }
         Ok(Self {
             manager: manager.to_owned(),
             subresource: call.target.subresource.clone().unwrap_or_default(),
@@ -125,25 +130,12 @@ pub fn check_kind(resource: &Resource, object: &Value, body: &[u8]) -> Result<()
         let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body));
         return Err(crate::body::unrecognized(&resource.kind, &why, body));
     }
-    if api_version != resource.api_version() || (built_in && kind != resource.kind) {
-        if built_in {
-            let version = api_version.rsplit('/').next().unwrap_or_default();
-            let known = crate::kinds::all().any(|known| known.kind == kind && known.stored_as == api_version);
-            let why = if known {
-                let group = if resource.group.is_empty() {
-                    "core"
-                } else {
-                    resource.group.split('.').next().unwrap_or_default()
-                };
-                format!("converting ({version}.{kind}) to ({group}.{}): unknown conversion", resource.kind)
-            } else {
-                format!(
-                    "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
-                )
-            };
-            let handled = format!("{kind} in version \"{version}\" cannot be handled as a {}", resource.kind);
-            return Err(Failure::bad_request(format!("{handled}: {why}")));
-        }
+    if let Some(why) = kind_problem(resource, object) {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        let handled = format!("{kind} in version \"{version}\" cannot be handled as a {}", resource.kind);
+        return Err(Failure::bad_request(format!("{handled}: {why}")));
+    }
+    if api_version != resource.api_version() {
         return Err(Failure::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({})",
             resource.api_version()
@@ -161,9 +153,48 @@ pub fn check_kind(resource: &Resource, object: &Value, body: &[u8]) -> Result<()
     Ok(())
 }
 
+/// Why an object is not of a built-in kind, in the words of Go's decoder; custom resources are judged elsewhere.
+pub fn kind_problem(resource: &Resource, object: &Value) -> Option<String> {
+    resource.kind_rules()?;
+    let member = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (member("apiVersion"), member("kind"));
+    if kind.is_empty()
+        || api_version.is_empty()
+        || (api_version == resource.api_version() && kind == resource.kind)
+    {
+        return None;
+    }
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let Some(known) = crate::kinds::all().find(|known| known.kind == kind && known.stored_as == api_version)
+    else {
+        return Some(format!(
+            "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
+        ));
+    };
+    // It is decoded as what it says it is before it is found to be something else.
+    let group = match resource.group.as_str() {
+        "" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    };
+    type_problem(&Resource::built_in(known), object).or_else(|| {
+        Some(format!("converting ({version}.{kind}) to ({group}.{}): unknown conversion", resource.kind))
+    })
+}
+
+/// What of a built-in kind has a type it cannot have, in the words of Go's decoder.
+pub fn type_problem(resource: &Resource, object: &Value) -> Option<String> {
+    resource.kind_rules()?;
+    let faults = built_in_faults(resource, object, None);
+    let fault = faults.iter().find(|fault| fault.reason == CauseReason::FieldValueTypeInvalid)?;
+    Some(undecodable(resource, fault))
+}
+
 /// Refuses metadata of types it cannot have.
 pub fn check_types(resource: &Resource, object: &Value) -> Result<(), Failure> {
-    let Some(why) = metadata::type_problem(object, resource.kind_rules().is_some()) else { return Ok(()) };
+    let built_in = resource.kind_rules().is_some();
+    let problem = metadata::type_problem(object, built_in);
+    let embedded = || (!built_in).then(|| resource.schema().embedded_type_problem(object)).flatten();
+    let Some(why) = problem.or_else(embedded) else { return Ok(()) };
     let (kind, version) = (&resource.kind, &resource.version);
     Err(Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")))
 }
@@ -176,10 +207,13 @@ pub fn set_kind(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Puts the namespace of the path into the object, or refuses a different one.
+/// Puts the namespace of the path into the object, or refuses a different one. Without one in the path it is dropped.
 pub fn set_namespace(object: &mut Value, namespace: &str) -> Result<(), Failure> {
     match metadata::text(object, "namespace") {
         given if given == namespace => {}
+        _ if namespace.is_empty() => {
+            metadata::fields(object).remove("namespace");
+        }
         "" => {
             metadata::fields(object).insert("namespace".to_owned(), namespace.into());
         }
@@ -192,14 +226,15 @@ pub fn set_namespace(object: &mut Value, namespace: &str) -> Result<(), Failure>
     Ok(())
 }
 
-/// Says what is wrong with an object by the rules of its kind.
+/// Says what is wrong with an object by the rules of its kind; returns the faults that an update may keep.
 pub fn judge(
     resource: &Resource,
     object: &Value,
     old: Option<&Value>,
     subresource: &str,
-) -> Result<(), Failure> {
+) -> Result<Vec<String>, Failure> {
     let mut causes = Vec::new();
+    let mut passed = Vec::new();
     match old {
         None => causes.extend(metadata::problems(object, resource.name_style(), resource.namespaced)),
         // Kubernetes judges the metadata of an update twice, once in general and once for the kind, and lists all it found.
@@ -215,18 +250,40 @@ pub fn judge(
             if let Some(fault) =
                 faults.iter().find(|fault| fault.reason == CauseReason::FieldValueTypeInvalid)
             {
-                return Err(undecodable(resource, fault));
+                let (kind, version, why) = (&resource.kind, &resource.version, undecodable(resource, fault));
+                return Err(Failure::bad_request(format!(
+                    "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
+                )));
             }
             causes.extend(faults);
+            if !matches!(kind.kind, "CustomResourceDefinition" | "Event") {
+                let finalizers = metadata::texts(object, "finalizers");
+                causes.extend(metadata::unqualified_finalizers("metadata.finalizers", &finalizers));
+            }
             causes.extend((kind.validate)(object, old));
         }
-        None if subresource == "status" => causes.extend(resource.schema().validate_status(object, old)),
-        None => causes.extend(resource.schema().validate(object, old)),
+        None => causes.extend(custom_faults(resource, object, old, subresource == "status", &mut passed)),
     }
     if causes.is_empty() {
-        return Ok(());
+        return Ok(passed);
     }
-    Err(Failure::invalid(resource.kind_subject(), metadata::text(object, "name"), &causes))
+    Err(Failure::invalid(resource.kind_subject(), metadata::text(object, "name"), &causes).after(&passed))
+}
+
+/// What is wrong with a custom resource; `passed` gets the faults that an update may keep.
+fn custom_faults(
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+    status: bool,
+    passed: &mut Vec<String>,
+) -> Vec<Cause> {
+    let scale = resource.scale.as_ref();
+    let mut causes = scale.map(|paths| super::scale::faults(paths, object, status)).unwrap_or_default();
+    let verdict = resource.schema().judge(object, old, status);
+    causes.extend(verdict.causes);
+    passed.extend(verdict.passed.iter().map(ToString::to_string));
+    causes
 }
 
 /// What the schema of a built-in kind says. Members that Kubernetes prints as null are not there for it.
@@ -234,14 +291,14 @@ fn built_in_faults(resource: &Resource, object: &Value, old: Option<&Value>) -> 
     let mut object = object.clone();
     resource.schema().default(&mut object);
     let mut faults = resource.schema().validate(&object, old);
-    // Types of k8s-openapi require metadata; Kubernetes makes it.
-    faults.retain(|fault| fault.field != "metadata");
+    // A member that Go needs not be told is empty; which may not be is for the rules of the kind.
+    faults.retain(|fault| fault.reason != CauseReason::FieldValueRequired);
     faults
 }
 
 /// A value of the wrong type is not even an object of its kind.
-fn undecodable(resource: &Resource, fault: &Cause) -> Failure {
-    let (kind, version) = (&resource.kind, &resource.version);
+fn undecodable(resource: &Resource, fault: &Cause) -> String {
+    let kind = &resource.kind;
     let (wanted, found) = fault
         .message
         .split_once("must be of type ")
@@ -249,7 +306,10 @@ fn undecodable(resource: &Resource, fault: &Cause) -> Failure {
         .map_or(("", ""), |(wanted, found)| (wanted, found.trim_matches('"')));
     // Go names the member that is a map, not what is inside.
     let field = fault.field.split_once("data.").map_or(fault.field.as_str(), |_| "data");
-    let why = if wanted == "byte" && found.parse::<f64>().is_err() {
+    if wanted == crate::schema::QUANTITY {
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            .to_owned()
+    } else if wanted == "byte" && found.parse::<f64>().is_err() {
         let alphabet = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
         let at = found.bytes().position(|byte| !alphabet(byte)).unwrap_or(found.len() / 4 * 4);
         format!("illegal base64 data at input byte {at}")
@@ -264,15 +324,27 @@ fn undecodable(resource: &Resource, fault: &Cause) -> Failure {
             "byte" => "[]uint8",
             "integer" => "int32",
             "boolean" => "bool",
+            "object" if field == "data" && kind != "Secret" => "map[string]string",
+            "object" if matches!(field, "data" | "binaryData") => "map[string][]uint8",
             other => other,
         };
-        format!("json: cannot unmarshal {found} into Go struct field {kind}.{field} of type {wanted}")
-    };
-    Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+        // The members of a spec are those of a Go struct of its own.
+        let part = if field.starts_with("spec.") { "Spec" } else { "" };
+        format!("json: cannot unmarshal {found} into Go struct field {kind}{part}.{field} of type {wanted}")
+    }
+}
+
+/// Sets defaults. An apply to a custom resource keeps its nulls, for they are not decoded again.
+pub fn fill_in(resource: &Resource, object: &mut Value, applied: bool) {
+    if applied && resource.kind_rules().is_none() {
+        resource.schema().fill(object);
+    } else {
+        resource.schema().default(object);
+    }
 }
 
 /// Turns the object an update asks for into the one to store: what the update may not change is carried over, defaults are
-/// set, fields get their manager, the generation counts. `managed` is set when the fields have their managers already.
+/// set, fields get their manager, the generation counts. With it come warnings of faults that were let pass. `managed` is set when the fields have their managers already.
 pub fn settle_update(
     resource: &Resource,
     writer: &Writer,
@@ -280,13 +352,14 @@ pub fn settle_update(
     old: &Value,
     managed: bool,
     now: Timestamp,
-) -> Result<Value, Failure> {
+) -> Result<(Value, Vec<String>), Failure> {
     set_kind(resource, &mut new);
     new = restrict(resource, &writer.subresource, new, old);
     metadata::carry_over(&mut new, old);
-    resource.schema().default(&mut new);
+    fill_in(resource, &mut new, managed);
     if let Some(kind) = resource.kind_rules() {
         (kind.default)(&mut new);
+        kind.show(&mut new);
     }
     if !managed {
         own_fields(resource, writer, &mut new, Some(old), now);
@@ -301,8 +374,8 @@ pub fn settle_update(
         let generation = metadata::generation(old) + 1;
         metadata::fields(&mut new).insert("generation".to_owned(), generation.into());
     }
-    judge(resource, &new, Some(old), &writer.subresource)?;
-    Ok(new)
+    let passed = judge(resource, &new, Some(old), &writer.subresource)?;
+    Ok((new, passed))
 }
 
 /// Works out who owns which field after a write that is no apply.
@@ -347,9 +420,12 @@ fn restrict(resource: &Resource, subresource: &str, mut new: Value, old: &Value)
         }
         "finalize" => {
             let mut whole = old.clone();
-            let finalizers = new.pointer("/spec/finalizers").cloned().unwrap_or_else(|| json!([]));
+            let finalizers = new.pointer("/spec/finalizers").filter(|list| **list != json!([]));
             if let Some(spec) = whole.get_mut("spec").and_then(Value::as_object_mut) {
-                spec.insert("finalizers".to_owned(), finalizers);
+                match finalizers {
+                    Some(finalizers) => spec.insert("finalizers".to_owned(), finalizers.clone()),
+                    None => spec.remove("finalizers"),
+                };
             }
             return whole;
         }
@@ -443,9 +519,13 @@ pub async fn change(
             return Err(Failure::not_found(resource.subject(), &key.name));
         };
         let old = resource.from_stored(&entry.bytes);
-        let proposal = propose(&old)?;
-        let new = settle_update(resource, writer, proposal.object, &old, proposal.managed, server.now())?;
+        let mut proposal = propose(&old)?;
+        proposal.warnings.extend(metadata::unique_owners(&mut proposal.object));
         let mut warnings = proposal.warnings;
+        let (new, passed) =
+            settle_update(resource, writer, proposal.object, &old, proposal.managed, server.now())
+                .map_err(|failure| failure.after(&warnings))?;
+        warnings.extend(passed);
         warnings.extend(metadata::warnings(&new, Some(&old)));
         let remove = released(&new);
         if !remove && unchanged(&new, &old) {
@@ -454,7 +534,15 @@ pub async fn change(
         if writer.dry_run {
             return Ok(Written { object: new, entry: None, warnings, created: false });
         }
-        match store(server, resource, key, Expect::Version(entry.version), &new, Some(&old), remove).await {
+        // An object that goes is not written once more: watchers see it as it was, the client as it would have been.
+        let last = if remove { &old } else { &new };
+        match store(server, resource, key, Expect::Version(entry.version), last, Some(&old), remove).await {
+            Ok(_) if remove => {
+                let mut object = new;
+                let version = metadata::text(&old, "resourceVersion");
+                metadata::fields(&mut object).insert("resourceVersion".to_owned(), version.into());
+                return Ok(Written { object, entry: None, warnings, created: false });
+            }
             Ok((object, entry)) => {
                 return Ok(Written { object, entry: Some(entry), warnings, created: false });
             }

@@ -48,7 +48,7 @@ async fn wrong_definitions_are_refused() {
         (
             "/spec/versions/0/additionalPrinterColumns/0/type",
             json!("text"),
-            "spec.versions[0].additionalPrinterColumns[0].type",
+            "spec.additionalPrinterColumns[0].type",
         ),
     ];
     for (pointer, value, field) in rows {

@@ -8,6 +8,7 @@
 
 mod client;
 mod collect;
+mod conformance;
 mod crud;
 mod definitions;
 mod faults;

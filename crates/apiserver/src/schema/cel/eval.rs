@@ -12,7 +12,7 @@ use kube_cel::cel::{
 use serde_json::Value;
 
 use crate::schema::{
-    Additional, Cause, CauseReason, Node,
+    Additional, Cause, CauseReason, Node, Verdict,
     path::Path,
     ratchet::{Correlated, find_item},
     value::{print, quote},
@@ -29,11 +29,11 @@ use super::{
 const MESSAGE_LIMIT: usize = 5 * 1024;
 
 /// Runs every rule of a schema.
-pub(crate) fn run(root: &Node, object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+pub(crate) fn run(root: &Node, object: &Value, old: Option<&Value>, verdict: &mut Verdict) {
     let current = old.map(|old| Correlated { node: root, new: object, old });
     let here =
         Here { node: root, value: object, old, ratchet: Ratchet { current, parent: None }, resource: true };
-    visit(&here, &Path::Root, causes);
+    visit(&here, &Path::Root, verdict);
 }
 
 /// What decides whether an unchanged fault passes: the value, or the nearest one above it with a known old value.
@@ -76,12 +76,12 @@ struct Here<'a> {
     resource: bool,
 }
 
-fn visit(here: &Here<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
+fn visit(here: &Here<'_>, path: &Path<'_>, verdict: &mut Verdict) {
     if here.value.is_null() || !here.node.has_rules {
         return;
     }
     for rule in &here.node.rules {
-        check(rule, here, path, causes);
+        check(rule, here, path, verdict);
     }
     let child = |node, value, old, ratchet| Here { node, value, old, ratchet, resource: false };
     match here.value {
@@ -92,13 +92,13 @@ fn visit(here: &Here<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
                     fields.iter().filter(|(name, _)| !here.node.properties.contains_key(*name))
                 {
                     let below = child(node, value, old_field(name), here.ratchet.key(name));
-                    visit(&Here { resource: node.embedded, ..below }, &Path::Key(path, name), causes);
+                    visit(&Here { resource: node.embedded, ..below }, &Path::Key(path, name), verdict);
                 }
             }
             for (name, node) in here.node.properties.iter().filter(|(_, node)| node.has_rules) {
                 let Some(value) = fields.get(name) else { continue };
                 let below = child(node, value, old_field(name), here.ratchet.key(name));
-                visit(&Here { resource: node.embedded, ..below }, &Path::Field(path, name), causes);
+                visit(&Here { resource: node.embedded, ..below }, &Path::Field(path, name), verdict);
             }
         }
         Value::Array(items) => {
@@ -107,14 +107,14 @@ fn visit(here: &Here<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
             for (index, value) in items.iter().enumerate() {
                 let old = find_item(here.node, old_items, value, index);
                 let below = child(node, value, old, here.ratchet.index(index));
-                visit(&Here { resource: node.embedded, ..below }, &Path::Index(path, index), causes);
+                visit(&Here { resource: node.embedded, ..below }, &Path::Index(path, index), verdict);
             }
         }
         _ => {}
     }
 }
 
-fn check(rule: &Rule, here: &Here<'_>, path: &Path<'_>, causes: &mut Vec<Cause>) {
+fn check(rule: &Rule, here: &Here<'_>, path: &Path<'_>, verdict: &mut Verdict) {
     if rule.uses_old && here.old.is_none() && !rule.optional_old {
         return;
     }
@@ -122,16 +122,16 @@ fn check(rule: &Rule, here: &Here<'_>, path: &Path<'_>, causes: &mut Vec<Cause>)
     match execute(&rule.program, rule, here) {
         Ok(CelValue::Bool(true)) => {}
         Ok(CelValue::Bool(false)) => {
-            if rule.uses_old || !here.ratchet.lets_pass() {
-                causes.push(failure(rule, here, path));
-            }
+            let fault = failure(rule, here, path);
+            let passes = !rule.uses_old && here.ratchet.lets_pass();
+            (if passes { &mut verdict.passed } else { &mut verdict.causes }).push(fault);
         }
-        Ok(_) | Err(Failure::NoSuchOverload) => causes.push(Cause::invalid_text(
+        Ok(_) | Err(Failure::NoSuchOverload) => verdict.causes.push(Cause::invalid_text(
             path.field(),
             &kind,
             &format!("'no such overload': call arguments did not match a supported operator, function or macro signature for rule: {}", rule.shown()),
         )),
-        Err(Failure::Other(error)) => causes.push(Cause::invalid_text(
+        Err(Failure::Other(error)) => verdict.causes.push(Cause::invalid_text(
             path.field(),
             &kind,
             &format!("{error} evaluating rule: {}", rule.shown()),
@@ -277,6 +277,10 @@ fn translate(error: &ExecutionError, references: &[Reference], here: &Here<'_>) 
         ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
         ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::FunctionError { message, .. } if message.starts_with("no numeric value in") => {
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                .to_owned()
+        }
         ExecutionError::FunctionError { message, .. } => message.clone(),
         _ => return Failure::NoSuchOverload,
     })

@@ -2,12 +2,46 @@
 
 use std::sync::LazyLock;
 
-use kube_cel::{KubeCelExt as _, cel::Context};
+use kube_cel::{
+    KubeCelExt as _,
+    cel::{
+        Context,
+        objects::{Value, ValueType},
+    },
+};
 
 use super::kind::Kind;
 
 /// The functions, registered once: the table never changes and making it costs more than a rule.
-static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
+static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| {
+    let mut context = Context::default().with_all();
+    context.add_function("type", |value: Value| type_value(value.type_of()));
+    context
+});
+
+/// What stands for a type, which the library cannot hold: a text no rule writes.
+pub(super) fn type_value(name: impl std::fmt::Display) -> String {
+    format!("type({name})")
+}
+
+/// Types a rule can name, each with the library's word for it.
+const TYPES: [(&str, ValueType); 9] = [
+    ("bool", ValueType::Bool),
+    ("bytes", ValueType::Bytes),
+    ("double", ValueType::Float),
+    ("int", ValueType::Int),
+    ("list", ValueType::List),
+    ("map", ValueType::Map),
+    ("null_type", ValueType::Null),
+    ("string", ValueType::String),
+    ("uint", ValueType::UInt),
+];
+
+/// What stands for the type of a name; none if no type has it.
+pub(super) fn named_type(name: &str) -> Option<String> {
+    let (_, found) = TYPES.iter().find(|(known, _)| *known == name)?;
+    Some(type_value(found))
+}
 
 pub(super) fn functions() -> &'static Context<'static> {
     &FUNCTIONS
@@ -165,6 +199,7 @@ const OTHER: &[&str] = &[
     "sort",
     "sub",
     "sum",
+    "type",
     "url",
     "validate",
     "value",
@@ -177,7 +212,6 @@ const UNSUPPORTED: &[&str] = &[
     "transformMapEntry",
     "optMap",
     "optFlatMap",
-    "type",
     "all",
     "exists",
     "exists_one",

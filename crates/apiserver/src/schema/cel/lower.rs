@@ -168,6 +168,10 @@ impl<'a> Lowering<'a> {
 
     fn ident(&mut self, id: u64, name: String) -> Lowered<'a> {
         let local = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, kind)| kind.clone());
+        if let (None, Some(text)) = (&local, functions::named_type(&name)) {
+            let expr = Expr::Literal(LiteralValue::String(text.as_str().into()));
+            return Lowered { expression: IdedExpr { id, expr }, kind: Kind::Dynamic, chain: None };
+        }
         let (kind, chain) = match (local, name.as_str()) {
             (Some(kind), _) => (kind, None),
             (None, "self") => (self.root.clone(), Some((Start::New, Vec::new()))),

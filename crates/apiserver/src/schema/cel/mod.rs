@@ -6,7 +6,7 @@
 //!
 //! What it cannot do, each refused with a clear message when the CRD is created:
 //! - macros with two variables (`all(i, v, …)`, `transformList`, `transformMap`), `sortBy`, `optMap`,
-//!   `optFlatMap`, `type()`, `bool()`, `dyn()` and the `regex` library;
+//!   `optFlatMap`, `bool()`, `dyn()` and the `regex` library;
 //! - construction of messages (`Type{field: value}`);
 //! - expressions nested deeper than 40 levels (`limits`).
 //!
