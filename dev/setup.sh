@@ -4,6 +4,7 @@
 #   dev/setup.sh build         what `cargo build` needs
 #   dev/setup.sh lint          + cargo-deny
 #   dev/setup.sh integration   + kube-apiserver, kube-controller-manager, kubectl and etcd, built from pinned Go modules,
+#                              KubeVirt's virt-api and virt-controller with a stand-in for its nodes,
 #                              and API clients that nobody here wrote
 #
 # Built tools are kept outside the checkout ($VITISTACK_CACHE, default ~/.cache/vitistack), one directory per version.
@@ -53,6 +54,7 @@ integration() {
   python3 -c 'import ensurepip' 2>/dev/null || install python3-venv
   "$here/kube/build.sh" >/dev/null
   "$here/clients/build.sh" >/dev/null
+  "$here/kubevirt/build.sh" >/dev/null
 }
 
 case "${1:-}" in

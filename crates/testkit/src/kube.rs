@@ -14,7 +14,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::json;
 use snafu::{ResultExt, Snafu, ensure};
 use tempfile::TempDir;
@@ -27,6 +27,8 @@ const PROGRAMS_VARIABLE: &str = "VITISTACK_KUBE_BIN";
 const READY_LIMIT: Duration = Duration::from_mins(2);
 /// The administrator that every server has.
 const ADMIN: &str = "admin";
+/// The name by which API services behind the server know it.
+const FRONT_PROXY: &str = "front-proxy";
 const AUDIT_POLICY: &str =
     "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 
@@ -244,6 +246,14 @@ impl KubeServer {
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
                 format!("--audit-policy-file={}", file("audit.yaml")),
                 format!("--audit-log-path={}", file("audit.log")),
+                // Without a front proxy the server forwards to no API service behind it, such as KubeVirt's.
+                format!("--requestheader-client-ca-file={}", file("authority.crt")),
+                format!("--requestheader-allowed-names={FRONT_PROXY}"),
+                "--requestheader-username-headers=X-Remote-User".to_owned(),
+                "--requestheader-group-headers=X-Remote-Group".to_owned(),
+                "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+                format!("--proxy-client-cert-file={}", file("front-proxy.crt")),
+                format!("--proxy-client-key-file={}", file("front-proxy.key")),
                 "--shutdown-delay-duration=0s".to_owned(),
                 "--v=0".to_owned(),
             ],
@@ -346,6 +356,12 @@ fn write_files(directory: &Path, options: &Options) -> Result<(), KubeServerErro
         format!("{},{name},{name},\"{}\"", user.token(), groups.join(","))
     };
     let tokens = options.users.iter().chain([&admin]).map(line).collect::<Vec<_>>().join("\n");
+    let proxy_key = KeyPair::generate().context(MakeCertificatesSnafu)?;
+    let mut proxy = CertificateParams::default();
+    proxy.distinguished_name.push(DnType::CommonName, FRONT_PROXY);
+    let proxy = proxy.signed_by(&proxy_key, &authority).context(MakeCertificatesSnafu)?;
+    write(&directory.join("front-proxy.crt"), proxy.pem())?;
+    write(&directory.join("front-proxy.key"), proxy_key.serialize_pem())?;
     write(&directory.join("authority.crt"), authority.pem())?;
     write(&directory.join("server.crt"), server.pem())?;
     write(&directory.join("server.key"), key.serialize_pem())?;
@@ -355,18 +371,18 @@ fn write_files(directory: &Path, options: &Options) -> Result<(), KubeServerErro
     write(&directory.join("audit.yaml"), AUDIT_POLICY)
 }
 
-fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), KubeServerError> {
+pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), KubeServerError> {
     fs::write(path, content).with_context(|_| PrepareSnafu { what: path.display().to_string() })
 }
 
-fn log_file(directory: &Path, name: &str) -> Result<File, KubeServerError> {
+pub(crate) fn log_file(directory: &Path, name: &str) -> Result<File, KubeServerError> {
     let path = directory.join(name);
     let opened = OpenOptions::new().create(true).append(true).open(&path);
     opened.with_context(|_| PrepareSnafu { what: path.display().to_string() })
 }
 
 /// A port that nobody listens on. Somebody may take it before we do, which the start then reports.
-fn free_port() -> Result<u16, KubeServerError> {
+pub(crate) fn free_port() -> Result<u16, KubeServerError> {
     let listener = TcpListener::bind("127.0.0.1:0").context(PrepareSnafu { what: "a port" })?;
     Ok(listener.local_addr().context(PrepareSnafu { what: "a port" })?.port())
 }

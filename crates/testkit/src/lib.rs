@@ -3,9 +3,11 @@
 mod audit;
 mod guarded;
 mod kube;
+mod kubevirt;
 mod tools;
 
 pub use audit::AuditedRequest;
 pub use guarded::{Guarded, GuardedError};
 pub use kube::{KubeServer, KubeServerError, Options, User};
+pub use kubevirt::{Companion, KubeVirt, KubeVirtError};
 pub use tools::{Tools, ToolsError};
