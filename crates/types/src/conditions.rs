@@ -73,11 +73,38 @@ pub const STORAGE_READY: &str = "StorageReady";
 /// Whether the networks of a Machine are configured.
 pub const NETWORK_READY: &str = "NetworkReady";
 
+/// Whether the real machine has everything that the spec says.
+pub const UP_TO_DATE: &str = "UpToDate";
+
 /// Whether all action on the object is stopped by its annotation.
 pub const PAUSED: &str = "Paused";
 
 /// Why a condition is as it is.
 pub mod reason {
+    /// Everything is as it shall be.
+    pub const AS_SPECIFIED: &str = "AsSpecified";
+    /// It is being made.
+    pub const CREATING: &str = "Creating";
+    /// It is being changed.
+    pub const UPDATING: &str = "Updating";
+    /// It is being deleted.
+    pub const DELETING: &str = "Deleting";
+    /// It starts.
+    pub const STARTING: &str = "Starting";
+    /// It is powered off, as the spec says.
+    pub const STOPPED: &str = "Stopped";
+    /// It runs.
+    pub const RUNNING: &str = "Running";
+    /// A change takes effect with the next restart.
+    pub const RESTART_REQUIRED: &str = "RestartRequired";
+    /// The provider cannot honour a field, or not on a machine that exists.
+    pub const FIELD_NOT_SUPPORTED: &str = "FieldNotSupported";
+    /// The annotation stops all action.
+    pub const PAUSED: &str = "Paused";
+    /// The object carries the identity of another one and was not adopted yet.
+    pub const IDENTITY_HELD: &str = "IdentityHeld";
+    /// Something else has the name that the machine needs.
+    pub const NAME_TAKEN: &str = "NameTaken";
     /// The VirtualMachine exists.
     pub const VM_CREATED: &str = "VMCreated";
     /// The VirtualMachine could not be made or does not run.
@@ -92,11 +119,21 @@ pub mod reason {
     pub const NETWORK_FAILED: &str = "NetworkFailed";
     /// `spec.template` names no template.
     pub const TEMPLATE_NOT_FOUND: &str = "TemplateNotFound";
+    /// The spec lacks something that only other objects can show to be missing.
+    pub const INVALID_SPEC: &str = "InvalidSpec";
+    /// `secretRef.name` names no Secret.
+    pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
+    /// `secretRef.key` is not in the Secret.
+    pub const SECRET_KEY_NOT_FOUND: &str = "SecretKeyNotFound";
     /// `networkName` names no NetworkConfiguration.
     pub const NETWORK_CONFIGURATION_NOT_FOUND: &str = "NetworkConfigurationNotFound";
+    /// `source.claim` names no claim.
+    pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
     /// `storageClass` names no StorageClass.
     pub const STORAGE_CLASS_NOT_FOUND: &str = "StorageClassNotFound";
-    /// No node, provider or quota has room.
+    /// A quota of the Datacenter is full.
+    pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+    /// No node or provider has room.
     pub const INSUFFICIENT_RESOURCES: &str = "InsufficientResources";
     /// KubeVirt's API refused or did not answer.
     pub const KUBEVIRT_API_ERROR: &str = "KubeVirtApiError";

@@ -15,6 +15,10 @@ pub const MACHINE: &str = "vitistack.io/machine";
 /// Annotation on a Machine, and label or tag on the real thing: the UID by which the real thing knows its Machine.
 pub const IDENTITY: &str = "vitistack.io/identity";
 
+/// Annotation on a Machine that arrived with the identity of another one: its own UID confirms that the identity is
+/// now its own.
+pub const ADOPTED: &str = "vitistack.io/adopted";
+
 /// Annotation on a Machine: the provider it was placed on, once decided.
 pub const PLACEMENT: &str = "vitistack.io/placement";
 
@@ -23,6 +27,16 @@ pub const PAUSED: &str = "vitistack.io/paused";
 
 /// Annotation on a Machine: a time; the machine is restarted once when it changes.
 pub const RESTART_AT: &str = "vitistack.io/restart-at";
+
+/// Label on a volume made for a Machine: the name of the disk it is.
+pub const DISK: &str = "vitistack.io/disk";
+
+/// Annotation on a volume made for a Machine: what becomes of it when it is no longer used.
+pub const RECLAIM_POLICY: &str = "vitistack.io/reclaim-policy";
+
+/// Annotation on a real machine, beside the restart that was asked for: the running instance that goes for it. While that
+/// instance is there, the restart is still to be done; once it is gone, it was done.
+pub const RESTARTED_INSTANCE: &str = "vitistack.io/restarted-instance";
 
 /// Annotation on a MachineProvider: `"true"` makes it the one for Machines that name neither provider nor datacenter.
 pub const IS_DEFAULT_PROVIDER: &str = "vitistack.io/is-default-provider";

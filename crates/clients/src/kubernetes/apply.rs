@@ -110,6 +110,14 @@ pub async fn apply(
     Ok(Applied::Written)
 }
 
+/// Whether `desired` was applied for `owner` before and still stands: an apply would send nothing.
+pub fn is_applied(owner: &Ownership, desired: &Child, observed: &DynamicObject) -> Result<bool, ApplyError> {
+    let mut desired = desired.clone();
+    let child = desired.to_string();
+    stamp(&mut desired, owner).context(WriteObjectSnafu { child: &child })?;
+    Ok(owner.holds(observed) && stands(&desired.object, observed).context(WriteObjectSnafu { child })?)
+}
+
 /// Adds the ownership label and the fingerprint.
 fn stamp(desired: &mut Child, owner: &Ownership) -> serde_json::Result<()> {
     desired.object.labels_mut().insert(owner.key.clone(), owner.value.clone());
@@ -135,7 +143,7 @@ fn stands(desired: &DynamicObject, observed: &DynamicObject) -> serde_json::Resu
 
 /// A short hash of a JSON value that does not depend on the order of its fields.
 #[must_use]
-fn fingerprint(value: &Value) -> String {
+pub fn fingerprint(value: &Value) -> String {
     let mut canonical = String::new();
     write_canonical(value, &mut canonical);
     let digest: [u8; 32] = Sha256::digest(canonical).into();

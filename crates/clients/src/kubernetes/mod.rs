@@ -10,7 +10,7 @@ mod status;
 
 use std::error::Error;
 
-pub use apply::{APPLIED_ANNOTATION, Applied, ApplyError, apply};
+pub use apply::{APPLIED_ANNOTATION, Applied, ApplyError, apply, fingerprint, is_applied};
 pub use child::{Child, ChildError, Ownership};
 pub use contains::contains;
 pub use kubeconfig::{KubeconfigError, Refusal, check, client_from_kubeconfig};

@@ -1,0 +1,12 @@
+//! Pure decisions: from what was read to what should happen.
+//!
+//! Nothing here reaches a clock, a file, a socket or the environment; all of it can be printed, compared and repeated.
+
+pub mod datacenter;
+pub mod machine;
+pub mod provider;
+mod redacted;
+mod refusal;
+
+pub use redacted::Redacted;
+pub use refusal::Refusal;

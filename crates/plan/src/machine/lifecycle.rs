@@ -1,0 +1,235 @@
+//! What is to be done about one machine now.
+
+use vitistack_types::{
+    conditions::reason,
+    labels,
+    v1alpha1::{Machine, PowerState, ReclaimPolicy},
+};
+
+use super::{Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Step, Update};
+use crate::Refusal;
+
+/// Everything that was read of one machine.
+#[derive(Clone, Debug)]
+pub struct Snapshot<'a> {
+    /// The Machine.
+    pub machine: &'a Machine,
+    /// What it shall be, or why that cannot be said.
+    pub desired: Result<&'a Desired, &'a Refusal>,
+    /// What the provider has for it, or why that is not known.
+    pub observed: Result<&'a Observed, &'a Refusal>,
+    /// Another Machine, as `namespace/name`, that claims the same identity.
+    pub twin: Option<&'a str>,
+    /// Where it is, or is to be: `namespace/name` of the provider.
+    pub placement: &'a str,
+}
+
+/// What happens next, once the steps are done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is as it shall be.
+    Settled,
+    /// Something is on its way. Holds what is waited for.
+    Waiting(String),
+    /// The provider could not be asked; it is asked again.
+    Unknown(Refusal),
+    /// Somebody has to change something first.
+    Blocked(Refusal),
+    /// All action is stopped by the annotation.
+    Paused,
+    /// It is on its way out. Holds what is waited for.
+    Deleting(String),
+}
+
+/// The decision about one machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What is to be done, in this order, up to the first that has to wait.
+    pub steps: Vec<Step>,
+    /// How things stand.
+    pub verdict: Verdict,
+}
+
+/// The identity of a Machine: the one it carries, else the one it will get.
+#[must_use]
+pub fn identity(machine: &Machine) -> Identity {
+    let annotations = machine.metadata.annotations.as_ref();
+    let carried = annotations.and_then(|annotations| annotations.get(labels::IDENTITY));
+    Identity::new(carried.or(machine.metadata.uid.as_ref()).cloned().unwrap_or_default())
+}
+
+fn annotation<'a>(machine: &'a Machine, name: &str) -> Option<&'a str> {
+    machine.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+fn step(action: Action, why: impl Into<String>) -> Step {
+    Step { action, why: why.into() }
+}
+
+/// Decides. Pure, and the only place that does.
+#[must_use]
+pub fn decide(snapshot: &Snapshot<'_>) -> Decision {
+    let still = |verdict| Decision { steps: Vec::new(), verdict };
+    let machine = snapshot.machine;
+    if annotation(machine, labels::PAUSED) == Some("true") {
+        return still(Verdict::Paused);
+    }
+    if let Some(refusal) = held(snapshot) {
+        return still(Verdict::Blocked(refusal));
+    }
+    if machine.metadata.deletion_timestamp.is_some() {
+        return delete(snapshot);
+    }
+    let desired = match snapshot.desired {
+        Ok(desired) => desired,
+        Err(refusal) => return still(Verdict::Blocked(refusal.clone())),
+    };
+    let observed = match snapshot.observed {
+        Ok(observed) => observed,
+        Err(refusal) => return still(Verdict::Unknown(refusal.clone())),
+    };
+    if let Some(task) = &observed.task {
+        return still(Verdict::Waiting(task.clone()));
+    }
+    match &observed.machine {
+        None => create(snapshot, observed),
+        Some(real) => keep(snapshot, desired, observed, real),
+    }
+}
+
+/// Why the Machine must not be acted on, whatever its spec says.
+fn held(snapshot: &Snapshot<'_>) -> Option<Refusal> {
+    let machine = snapshot.machine;
+    if let Some(twin) = snapshot.twin {
+        let message = format!(
+            "Machine {twin} has the same identity: delete one of the two, or remove its annotation {}",
+            labels::IDENTITY
+        );
+        return Some(Refusal::new(reason::IDENTITY_HELD, message));
+    }
+    let uid = machine.metadata.uid.as_deref();
+    let carried = annotation(machine, labels::IDENTITY);
+    let is_own = carried.is_none() || carried == uid || annotation(machine, labels::ADOPTED) == uid;
+    (!is_own).then(|| {
+        let message = format!(
+            "it carries the identity of another Machine, as after a restore: if the real machine is to be this one's, set the annotation {} to {:?}",
+            labels::ADOPTED,
+            uid.unwrap_or_default()
+        );
+        Refusal::new(reason::IDENTITY_HELD, message)
+    })
+}
+
+/// The first write, unless it was made.
+fn claim(snapshot: &Snapshot<'_>) -> Option<Step> {
+    let machine = snapshot.machine;
+    let is_claimed =
+        machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP)
+            && annotation(machine, labels::IDENTITY).is_some()
+            && annotation(machine, labels::PLACEMENT) == Some(snapshot.placement);
+    (!is_claimed).then(|| step(Action::Claim, format!("it is placed on {}", snapshot.placement)))
+}
+
+fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
+    if let Some(foreign) = &observed.foreign {
+        let message =
+            format!("{foreign} is not ours and is left alone: remove it, or give the Machine another name");
+        return Decision {
+            steps: Vec::new(),
+            verdict: Verdict::Blocked(Refusal::new(reason::NAME_TAKEN, message)),
+        };
+    }
+    if let Some(problem) = observed.problems.first() {
+        return Decision { steps: Vec::new(), verdict: Verdict::Blocked(problem.refusal().clone()) };
+    }
+    let create = step(Action::Create, "the provider has no machine with its identity");
+    Decision {
+        steps: claim(snapshot).into_iter().chain([create]).collect(),
+        verdict: Verdict::Waiting("the machine is being made".to_owned()),
+    }
+}
+
+fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &ObservedMachine) -> Decision {
+    let mut steps: Vec<Step> = claim(snapshot).into_iter().collect();
+    if !real.is_current {
+        steps.push(step(Action::Update(Update::Specification), "the spec has changed"));
+    }
+    let waiting = |what: &str| Verdict::Waiting(what.to_owned());
+    let mut verdict = match (desired.power, &real.power) {
+        (PowerState::Running, Power::Stopped) => {
+            steps.push(step(Action::Update(Update::Start), "the spec says Running and it is off"));
+            waiting("the machine starts")
+        }
+        (PowerState::Stopped, Power::Running | Power::Starting | Power::Failing(_)) => {
+            steps.push(step(Action::Update(Update::Stop), "the spec says Stopped and it is on"));
+            waiting("the machine stops")
+        }
+        (PowerState::Running, Power::Starting) => waiting("the machine starts"),
+        (_, Power::Stopping) => waiting("the machine stops"),
+        (PowerState::Running, Power::Failing(why)) => {
+            Verdict::Blocked(Refusal::new(reason::VM_FAILED, why.clone()))
+        }
+        (PowerState::Running, Power::Running) | (PowerState::Stopped, Power::Stopped) => Verdict::Settled,
+    };
+    let request = annotation(snapshot.machine, labels::RESTART_AT);
+    if let Some(request) = request
+        .filter(|request| real.power == Power::Running && real.restarted_for.as_deref() != Some(*request))
+    {
+        let restart = Update::Restart { request: request.to_owned() };
+        steps.push(step(
+            Action::Update(restart),
+            format!("the annotation {} asks for it", labels::RESTART_AT),
+        ));
+        verdict = waiting("the machine restarts");
+    }
+    let unused: Vec<String> = observed
+        .disks
+        .iter()
+        .filter(|disk| !disk.is_attached && disk.reclaim_policy == ReclaimPolicy::Delete)
+        .filter(|disk| !desired.disks.iter().any(|wanted| wanted.name == disk.name))
+        .map(|disk| disk.name.clone())
+        .collect();
+    if !unused.is_empty() {
+        steps.push(step(Action::Delete(Part::Disks(unused)), "the spec no longer has them"));
+    }
+    if verdict == Verdict::Settled && !steps.is_empty() {
+        verdict = waiting("the change takes effect");
+    }
+    Decision { steps, verdict }
+}
+
+fn delete(snapshot: &Snapshot<'_>) -> Decision {
+    let machine = snapshot.machine;
+    let one = |action, why: &str, waits_for: &str| Decision {
+        steps: vec![step(action, why)],
+        verdict: Verdict::Deleting(waits_for.to_owned()),
+    };
+    if !machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP) {
+        return Decision { steps: Vec::new(), verdict: Verdict::Deleting("others let it go".to_owned()) };
+    }
+    let observed = match snapshot.observed {
+        Ok(observed) => observed,
+        // Without an answer absence cannot be known, and a machine would be left behind.
+        Err(refusal) => return Decision { steps: Vec::new(), verdict: Verdict::Unknown(refusal.clone()) },
+    };
+    if let Some(task) = &observed.task {
+        return Decision { steps: Vec::new(), verdict: Verdict::Deleting(task.clone()) };
+    }
+    if observed.machine.is_some() {
+        return one(Action::Delete(Part::Machine), "the Machine is deleted", "the machine goes");
+    }
+    let volumes: Vec<String> = observed
+        .disks
+        .iter()
+        .filter(|disk| disk.reclaim_policy == ReclaimPolicy::Delete)
+        .map(|disk| disk.name.clone())
+        .collect();
+    if !volumes.is_empty() {
+        return one(
+            Action::Delete(Part::Disks(volumes)),
+            "the machine is gone and its disks are not to be kept",
+            "the disks go",
+        );
+    }
+    one(Action::Release, "the provider has nothing left of it", "the Machine goes")
+}

@@ -1,0 +1,24 @@
+//! What should happen to one machine.
+//!
+//! [`resolve`] turns a Machine and what it refers to into a [`Desired`] that cannot hold a bad state, or a refusal with
+//! the fix. A backend answers what there is with an [`Observed`]. What is between the two is decided from
+//! [`Capabilities`], never by asking which backend it is. [`decide`] says what is to be done, [`status`] what is told.
+
+mod capability;
+mod desired;
+mod lifecycle;
+mod observed;
+mod resolve;
+mod status;
+mod step;
+mod template;
+
+pub use capability::{Capabilities, Support};
+pub use desired::{
+    AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, Identity, SecretPart,
+};
+pub use lifecycle::{Decision, Snapshot, Verdict, decide, identity};
+pub use observed::{Observed, ObservedDisk, ObservedMachine, Power, Problem};
+pub use resolve::{References, resolve};
+pub use status::status;
+pub use step::{Action, Part, Step, Update};

@@ -1,0 +1,199 @@
+//! From a Machine and what it refers to, to the machine as it shall be.
+
+use std::collections::BTreeMap;
+
+use vitistack_types::{
+    conditions::reason,
+    v1alpha1::{
+        CloudInit, Machine, MachineClass, NetworkConfiguration, NetworkConfigurationSpec, NetworkInterface,
+        NetworkModel, PowerState,
+    },
+};
+
+use super::{
+    AttachedNetwork, Desired, DesiredCloudInit, DesiredInterface, SecretPart,
+    template::{self, Template},
+};
+use crate::{Redacted, Refusal};
+
+/// What was found of the things that a Machine refers to, in the Machine's own namespace.
+#[derive(Clone, Debug, Default)]
+pub struct References {
+    /// The MachineClass that `template` names, if there is one.
+    pub class: Option<MachineClass>,
+    /// NetworkConfigurations, by name.
+    pub networks: BTreeMap<String, NetworkConfiguration>,
+    /// The data of the Secret that `cloudInit.secretRef` names, if there is one.
+    pub secret: Option<BTreeMap<String, Redacted<String>>>,
+}
+
+/// The machine as it shall be, or what has to change first. The first problem found is told: a Machine has one reason.
+pub fn resolve(machine: &Machine, references: &References) -> Result<Desired, Refusal> {
+    let spec = &machine.spec;
+    let template = match spec.template.as_deref() {
+        None => Template::default(),
+        Some(name) => find_template(name, references)?,
+    };
+    let incomplete = |field: &str| {
+        Refusal::new(
+            reason::INVALID_SPEC,
+            format!("spec.{field} is missing: give it, or name a template that has it in spec.template"),
+        )
+    };
+    let interfaces = spec.networks.iter().map(|interface| attach(interface, references));
+    Ok(Desired {
+        name: machine.metadata.name.clone().unwrap_or_default(),
+        namespace: machine.metadata.namespace.clone().unwrap_or_default(),
+        cpu: template::cpu(&template, spec).ok_or_else(|| incomplete("resources.cpu.cores"))?,
+        memory: template::memory(&template, spec).ok_or_else(|| incomplete("resources.memory.size"))?,
+        disks: template::disks(&template, spec).map_err(|name| incomplete(&format!("disks[{name}].size")))?,
+        interfaces: interfaces.collect::<Result<_, _>>()?,
+        boot_order: spec.boot_order.clone(),
+        cloud_init: spec
+            .cloud_init
+            .as_ref()
+            .map(|cloud_init| read_secret(cloud_init, references))
+            .transpose()?,
+        domain: spec.domain.clone().unwrap_or_default(),
+        zone: spec.zone.clone(),
+        power: spec.power_state.unwrap_or(PowerState::Running),
+    })
+}
+
+fn find_template(name: &str, references: &References) -> Result<Template, Refusal> {
+    Template::built_in(name).or_else(|| references.class.as_ref().map(Template::from)).ok_or_else(|| {
+        Refusal::new(
+            reason::TEMPLATE_NOT_FOUND,
+            format!("spec.template {name:?} names nothing: use small, medium or large, or create a MachineClass {name:?}"),
+        )
+    })
+}
+
+fn attach(interface: &NetworkInterface, references: &References) -> Result<DesiredInterface, Refusal> {
+    let name = &interface.network_name;
+    let network = references.networks.get(name).ok_or_else(|| {
+        Refusal::new(
+            reason::NETWORK_CONFIGURATION_NOT_FOUND,
+            format!(
+                "spec.networks[{}].networkName {name:?} names nothing in this namespace: create a NetworkConfiguration {name:?}",
+                interface.name
+            ),
+        )
+    })?;
+    let NetworkConfigurationSpec { bridge, vlan } = &network.spec;
+    Ok(DesiredInterface {
+        name: interface.name.clone(),
+        network: AttachedNetwork { name: name.clone(), bridge: bridge.clone(), vlan: *vlan },
+        model: interface.model.unwrap_or(NetworkModel::Virtio),
+        mac_address: interface.mac_address,
+    })
+}
+
+fn read_secret(cloud_init: &CloudInit, references: &References) -> Result<DesiredCloudInit, Refusal> {
+    let read = |reference: &vitistack_types::SecretKeyReference| {
+        let (name, key) = (&reference.name, &reference.key);
+        let data = references.secret.as_ref().ok_or_else(|| {
+            Refusal::new(
+                reason::SECRET_NOT_FOUND,
+                format!("spec.cloudInit.secretRef.name {name:?} names nothing in this namespace: create a Secret {name:?}"),
+            )
+        })?;
+        let content = data.get(key).cloned().ok_or_else(|| {
+            Refusal::new(
+                reason::SECRET_KEY_NOT_FOUND,
+                format!("spec.cloudInit.secretRef.key {key:?} is not in Secret {name:?}: add it, or name a key that is there"),
+            )
+        })?;
+        Ok(SecretPart { name: name.clone(), key: key.clone(), content })
+    };
+    Ok(DesiredCloudInit {
+        user_data: cloud_init.user_data.clone(),
+        network_data: cloud_init.network_data.clone(),
+        secret: cloud_init.secret_ref.as_ref().map(read).transpose()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use vitistack_types::{decode, samples};
+
+    use super::*;
+
+    fn sample(name: &str) -> Machine {
+        let sample = samples().iter().find(|sample| sample.name == name).unwrap();
+        decode(serde_saphyr::from_str(sample.manifest).unwrap()).unwrap()
+    }
+
+    fn references() -> References {
+        let network = |name: &str, bridge: &str, vlan| {
+            let network = NetworkConfiguration::builder()
+                .bridge(bridge)
+                .maybe_vlan(vlan)
+                .build(name, "default")
+                .unwrap();
+            (name.to_owned(), network)
+        };
+        let secret = BTreeMap::from([("userdata".to_owned(), Redacted::new("#cloud-config\n".to_owned()))]);
+        References {
+            class: None,
+            networks: [network("prod-network", "br0", Some(100)), network("storage-network", "br1", None)]
+                .into(),
+            secret: Some(secret),
+        }
+    }
+
+    #[test]
+    fn every_sample_of_the_specification_becomes_a_machine() {
+        let machines = [
+            "machine-basic",
+            "machine-with-overrides",
+            "machine-with-networking",
+            "machine-with-cloud-init",
+            "machine-every-field",
+        ];
+        let told = machines.map(|name| {
+            let desired = resolve(&sample(name), &references()).unwrap();
+            format!("# {name}\n{}", serde_saphyr::to_string(&desired).unwrap())
+        });
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    #[test]
+    fn the_templates_are_those_of_the_specification() {
+        for (name, cores, memory, root) in
+            [("small", 1, "2Gi", "20Gi"), ("medium", 2, "4Gi", "40Gi"), ("large", 4, "8Gi", "80Gi")]
+        {
+            let machine = Machine::builder().template(name).build("vm", "default").unwrap();
+            let desired = resolve(&machine, &References::default()).unwrap();
+            assert_eq!(desired.cpu, CpuShape { cores, threads: 1, sockets: 1 });
+            assert_eq!((desired.memory.to_string().as_str(), desired.disks.len()), (memory, 1));
+            let disk = &desired.disks[0];
+            assert_eq!((disk.name.as_str(), disk.size.to_string().as_str()), ("root", root));
+            assert_eq!(disk.storage_class.as_deref(), Some("default"));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_the_fix() {
+        let mut unsized_disk = sample("machine-basic");
+        unsized_disk.spec.disks = vec![vitistack_types::v1alpha1::Disk::builder().name("data").build()];
+        let mut unknown_template = sample("machine-basic");
+        unknown_template.spec.template = Some("huge".to_owned());
+        let nothing = References::default();
+        let without_key = References { secret: Some(BTreeMap::new()), ..references() };
+        let refusals = [
+            resolve(&unknown_template, &nothing),
+            resolve(&unsized_disk, &nothing),
+            resolve(&sample("machine-with-networking"), &nothing),
+            resolve(&sample("machine-every-field"), &References { secret: None, ..references() }),
+            resolve(&sample("machine-every-field"), &without_key),
+        ];
+        let told = refusals.map(|refusal| {
+            let refusal = refusal.unwrap_err();
+            format!("{}: {}", refusal.reason, refusal.message)
+        });
+        insta::assert_snapshot!(told.join("\n"));
+    }
+
+    use super::super::CpuShape;
+}

@@ -1,0 +1,243 @@
+//! What is told of one machine: conditions and the phase that follows from them.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use vitistack_types::{
+    ObjectReference,
+    conditions::{self, Statement, reason},
+    v1alpha1::{MachinePhase, MachineStatus},
+};
+
+use super::{Desired, Observed, Power, Problem, Snapshot, Verdict, identity};
+use crate::Refusal;
+
+/// How long progress that goes well is not worth a write of its own. Making a machine costs two: one when it begins and
+/// one when it runs; only what takes longer is told step by step.
+const QUIET: SignedDuration = SignedDuration::from_secs(10);
+
+/// The status of a machine after a decision. The same again if nothing worth telling changed, so that nothing is written.
+#[must_use]
+pub fn status(
+    snapshot: &Snapshot<'_>,
+    verdict: &Verdict,
+    refused_fields: &[String],
+    now: Timestamp,
+) -> MachineStatus {
+    let machine = snapshot.machine;
+    let before = machine.status.clone().unwrap_or_default();
+    let mut after = match snapshot.observed {
+        Ok(observed) => seen(&before, observed),
+        // Unknown is not absent: what was last seen stands, and the Ready condition says how old it is.
+        Err(_) => before.clone(),
+    };
+    after.observed_generation = machine.metadata.generation;
+    after.conditions = conditions_of(snapshot, verdict, refused_fields, now);
+    after.phase = match (snapshot.observed, before.phase) {
+        (Err(_), Some(phase)) => Some(phase),
+        (observed, _) => Some(phase(verdict, observed.ok())),
+    };
+    after.identity = Some(identity(machine).as_str().to_owned());
+    let (namespace, name) = snapshot.placement.split_once('/').unwrap_or(("", snapshot.placement));
+    after.provider = (!name.is_empty())
+        .then(|| ObjectReference { name: name.to_owned(), namespace: Some(namespace.to_owned()) });
+    // The version of the spec last acted on moves with the generation, not with every echo of our own status.
+    if before.observed_generation != after.observed_generation || before.resource_version.is_none() {
+        after.resource_version.clone_from(&machine.metadata.resource_version);
+    }
+    if after == before || is_quiet_progress(snapshot, verdict, &before, &after, now) {
+        return before;
+    }
+    MachineStatus { last_updated: Some(Time(now)), ..after }
+}
+
+/// The fields that mirror the real machine.
+fn seen(before: &MachineStatus, observed: &Observed) -> MachineStatus {
+    let real = observed.machine.as_ref();
+    MachineStatus {
+        vm_name: real.map(|real| real.id.clone()),
+        vmi_name: real.and_then(|real| real.instance.clone()),
+        ip_addresses: real.map(|real| real.addresses.clone()).unwrap_or_default(),
+        node_name: real.and_then(|real| real.node.clone()),
+        ..before.clone()
+    }
+}
+
+/// Whether the new status only says that things go on as they should.
+fn is_quiet_progress(
+    snapshot: &Snapshot<'_>,
+    verdict: &Verdict,
+    before: &MachineStatus,
+    after: &MachineStatus,
+    now: Timestamp,
+) -> bool {
+    let is_young = |since: Option<&Time>| since.is_some_and(|since| now.duration_since(since.0) < QUIET);
+    match verdict {
+        Verdict::Deleting(_) => is_young(snapshot.machine.metadata.deletion_timestamp.as_ref()),
+        Verdict::Waiting(_) => {
+            let word = |status: &MachineStatus| {
+                let ready = status.conditions.iter().find(|condition| condition.type_ == conditions::READY);
+                ready.map(|ready| (ready.status.clone(), ready.reason.clone()))
+            };
+            before.phase == after.phase
+                && before.observed_generation == after.observed_generation
+                && word(before) == word(after)
+                && is_young(before.last_updated.as_ref())
+        }
+        _ => false,
+    }
+}
+
+fn conditions_of(
+    snapshot: &Snapshot<'_>,
+    verdict: &Verdict,
+    refused_fields: &[String],
+    now: Timestamp,
+) -> Vec<Condition> {
+    let machine = snapshot.machine;
+    let mut conditions = machine.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    let mut tell = |kind: &str, (is_true, reason, message): Telling| {
+        let statement = Statement { type_: kind, status: Some(is_true), reason, message: &message };
+        conditions::set(&mut conditions, &statement, machine.metadata.generation, now);
+    };
+    tell(conditions::READY, ready(snapshot, verdict));
+    if let (Ok(observed), false) = (snapshot.observed, matches!(verdict, Verdict::Deleting(_))) {
+        tell(conditions::VIRTUAL_MACHINE_READY, virtual_machine(observed));
+        if let Ok(desired) = snapshot.desired {
+            tell(conditions::STORAGE_READY, storage(desired, observed));
+            tell(conditions::NETWORK_READY, network(desired, observed));
+        }
+        if observed.machine.is_some() || !refused_fields.is_empty() {
+            tell(conditions::UP_TO_DATE, up_to_date(observed, refused_fields));
+        }
+    }
+    // Told while it holds; a machine that is not paused says nothing of it.
+    if *verdict == Verdict::Paused {
+        tell(
+            conditions::PAUSED,
+            (true, reason::PAUSED, "the annotation vitistack.io/paused stops all action".into()),
+        );
+    } else {
+        conditions.retain(|condition| condition.type_ != conditions::PAUSED);
+    }
+    conditions
+}
+
+/// Whether it holds, the reason, the sentence.
+type Telling = (bool, &'static str, String);
+
+fn ready(snapshot: &Snapshot<'_>, verdict: &Verdict) -> Telling {
+    let told = |refusal: &Refusal| (false, refusal.reason, refusal.message.clone());
+    match verdict {
+        Verdict::Settled => {
+            let is_off = snapshot
+                .observed
+                .ok()
+                .and_then(|observed| observed.machine.as_ref())
+                .is_some_and(|real| real.power == Power::Stopped);
+            if is_off {
+                (true, reason::STOPPED, "the machine is off, as the spec says".into())
+            } else {
+                (true, reason::RUNNING, "the machine runs".into())
+            }
+        }
+        Verdict::Waiting(what) => {
+            // It is being made until it ran once.
+            let phase = snapshot.machine.status.as_ref().and_then(|status| status.phase);
+            let is_new = !matches!(phase, Some(MachinePhase::Running | MachinePhase::Stopped));
+            (false, if is_new { reason::CREATING } else { reason::UPDATING }, format!("waiting: {what}"))
+        }
+        Verdict::Unknown(refusal) | Verdict::Blocked(refusal) => told(refusal),
+        Verdict::Paused => {
+            (false, reason::PAUSED, "paused: nothing is done until the annotation is removed".into())
+        }
+        Verdict::Deleting(what) => (false, reason::DELETING, format!("waiting: {what}")),
+    }
+}
+
+fn virtual_machine(observed: &Observed) -> Telling {
+    let problem = observed.problems.iter().find_map(|problem| match problem {
+        Problem::Machine(refusal) => Some(refusal),
+        _ => None,
+    });
+    match (&observed.machine, problem) {
+        (Some(real), _) => match &real.power {
+            Power::Failing(why) => (false, reason::VM_FAILED, why.clone()),
+            Power::Running | Power::Stopped => (true, reason::VM_CREATED, format!("{} exists", real.id)),
+            Power::Starting | Power::Stopping => {
+                (false, reason::STARTING, format!("{} is on its way", real.id))
+            }
+        },
+        (None, Some(refusal)) => (false, refusal.reason, refusal.message.clone()),
+        (None, None) => (false, reason::CREATING, "there is no machine yet".into()),
+    }
+}
+
+fn storage(desired: &Desired, observed: &Observed) -> Telling {
+    let problem = observed.problems.iter().find_map(|problem| match problem {
+        Problem::Storage(refusal) => Some(refusal),
+        _ => None,
+    });
+    if let Some(refusal) = problem {
+        return (false, refusal.reason, refusal.message.clone());
+    }
+    let is_ready = |name: &str| observed.disks.iter().any(|disk| disk.name == name && disk.is_ready);
+    let pending: Vec<&str> =
+        desired.disks.iter().map(|disk| disk.name.as_str()).filter(|name| !is_ready(name)).collect();
+    if pending.is_empty() {
+        (true, reason::PVC_BOUND, "every disk is there".into())
+    } else {
+        (false, reason::PVC_PENDING, format!("waiting for disks: {}", pending.join(", ")))
+    }
+}
+
+fn network(desired: &Desired, observed: &Observed) -> Telling {
+    let problem = observed.problems.iter().find_map(|problem| match problem {
+        Problem::Network(refusal) => Some(refusal),
+        _ => None,
+    });
+    match problem {
+        Some(refusal) => (false, refusal.reason, refusal.message.clone()),
+        None if desired.interfaces.is_empty() => {
+            (true, reason::NETWORK_CONFIGURED, "the provider's default network is used".into())
+        }
+        None => {
+            let names: Vec<&str> =
+                desired.interfaces.iter().map(|interface| interface.network.name.as_str()).collect();
+            (true, reason::NETWORK_CONFIGURED, format!("attached to {}", names.join(", ")))
+        }
+    }
+}
+
+fn up_to_date(observed: &Observed, refused_fields: &[String]) -> Telling {
+    let unchangeable = observed.machine.iter().flat_map(|real| &real.unchangeable);
+    let ignored: Vec<&str> = refused_fields.iter().chain(unchangeable).map(String::as_str).collect();
+    let restart_needed = observed.machine.as_ref().is_some_and(|real| real.restart_needed);
+    if !ignored.is_empty() {
+        let fields = ignored.join(", ");
+        (
+            false,
+            reason::FIELD_NOT_SUPPORTED,
+            format!(
+                "the provider cannot honour {fields}: change it back, or make another Machine on a provider that can"
+            ),
+        )
+    } else if restart_needed {
+        (false, reason::RESTART_REQUIRED, "a change takes effect with the next restart: set the annotation vitistack.io/restart-at to the time".into())
+    } else {
+        (true, reason::AS_SPECIFIED, "the machine has everything that the spec says".into())
+    }
+}
+
+/// The phase in S4's words.
+fn phase(verdict: &Verdict, observed: Option<&Observed>) -> MachinePhase {
+    let power = observed.and_then(|observed| observed.machine.as_ref()).map(|real| &real.power);
+    match (verdict, power) {
+        (Verdict::Blocked(_), None) | (_, Some(Power::Failing(_))) => MachinePhase::Failed,
+        (_, Some(Power::Running | Power::Stopping)) => MachinePhase::Running,
+        (_, Some(Power::Stopped)) => MachinePhase::Stopped,
+        (_, Some(Power::Starting)) | (Verdict::Waiting(_), None) => MachinePhase::Creating,
+        (Verdict::Settled | Verdict::Unknown(_) | Verdict::Paused | Verdict::Deleting(_), None) => {
+            MachinePhase::Pending
+        }
+    }
+}

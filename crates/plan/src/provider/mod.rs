@@ -1,0 +1,5 @@
+//! What should happen about one provider.
+
+mod circuit;
+
+pub use circuit::Circuit;

@@ -1,0 +1,5 @@
+//! Decisions as stories: many rounds, readable.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod machine;
