@@ -1,0 +1,267 @@
+//! The requests that make, change and delete machines: what was decided elsewhere, sent in order.
+
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+    core::DynamicObject,
+};
+use serde_json::{Value, json};
+use vitistack_clients::kubernetes::{self, Child};
+use vitistack_plan::machine::{Identity, Update};
+use vitistack_types::{conditions::reason, labels, v1alpha1::PowerState};
+
+use super::{
+    FIELD_MANAGER, Settings,
+    changes::{Write, changes, foreign, place},
+    failure,
+    kind::{Kind, Object, belongs_to, describe},
+    observe::{disk_name, is_attached, left_secret},
+    plan::plan,
+    read::{Found, uid},
+    virtual_machine::run_strategy,
+};
+use crate::{BackendError, ErrorKind, Order, Progress, Target};
+
+/// Writes everything that is not as ordered, with the machine switched on or off as asked.
+pub async fn specification(
+    client: &Client,
+    settings: &Settings,
+    order: &Order,
+    found: &Found,
+    power: PowerState,
+) -> Result<Progress, BackendError> {
+    refuse(settings, order, found)?;
+    write_all(client, settings, order, found, Some(power)).await
+}
+
+/// Changes a machine that is there.
+pub async fn update(
+    client: &Client,
+    settings: &Settings,
+    order: &Order,
+    found: &Found,
+    update: &Update,
+) -> Result<Progress, BackendError> {
+    match update {
+        Update::Specification => {
+            refuse(settings, order, found)?;
+            write_all(client, settings, order, found, None).await
+        }
+        Update::Start => switch(client, settings, order, found, PowerState::Running).await,
+        Update::Stop => switch(client, settings, order, found, PowerState::Stopped).await,
+        Update::Restart { request } => restart(client, &order.target, found, request).await,
+    }
+}
+
+/// The first thing that stands in the way, as a failure.
+fn refuse(settings: &Settings, order: &Order, found: &Found) -> Result<(), BackendError> {
+    let planned = plan(settings, order, found);
+    if let Some(foreign) = foreign(&order.target, Some(&planned), found) {
+        return Err(taken(&foreign));
+    }
+    match planned.problems.first().map(vitistack_plan::machine::Problem::refusal) {
+        Some(refusal) => Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message.clone())),
+        None => Ok(()),
+    }
+}
+
+fn taken(foreign: &str) -> BackendError {
+    BackendError::new(
+        ErrorKind::Refused,
+        reason::NAME_TAKEN,
+        format!("{foreign} is not ours and is left alone: remove it, or give the Machine another name"),
+    )
+}
+
+async fn write_all(
+    client: &Client,
+    settings: &Settings,
+    order: &Order,
+    found: &Found,
+    power: Option<PowerState>,
+) -> Result<Progress, BackendError> {
+    let planned = plan(settings, order, found);
+    for write in changes(settings, order, &planned, found, power) {
+        send(client, &order.target.identity, write).await?;
+    }
+    Ok(Progress::Done)
+}
+
+/// Sends one request.
+async fn send(client: &Client, identity: &Identity, write: Write) -> Result<(), BackendError> {
+    match write {
+        Write::Create { kind, child } => create(client, identity, kind, &child).await,
+        Write::Apply { kind, child, owner, observed } => {
+            kubernetes::apply(client, FIELD_MANAGER, &owner, &child, observed.as_deref())
+                .await
+                .map_err(|error| failure::explain_apply(kind, &place(&child.object), &error))?;
+            Ok(())
+        }
+        Write::Amend { kind, object, patch } => amend(client, kind, &object, patch).await,
+        Write::Delete { kind, object } => delete(client, kind, &object).await,
+    }
+}
+
+/// Makes an object that is written once. One that is there already was made by a request whose answer was not heard, or
+/// it is somebody else's.
+async fn create(client: &Client, identity: &Identity, kind: Kind, child: &Child) -> Result<(), BackendError> {
+    let api = child.api(client);
+    let name = child.object.name_any();
+    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let explain =
+        |verb: &str, error: &kube::Error| failure::explain(kind, verb, &place(&child.object), error);
+    match api.create(&parameters, &child.object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            match api.get_opt(&name).await.map_err(|error| explain("read", &error))? {
+                Some(found) if !belongs_to(&found, identity) => Err(taken(&describe(kind, &found))),
+                _ => Ok(()),
+            }
+        }
+        Err(error) => Err(explain("create", &error)),
+    }
+}
+
+/// Changes a few fields of exactly this object: a successor of its name has another uid, and is left alone.
+async fn amend(client: &Client, kind: Kind, object: &Object, mut patch: Value) -> Result<(), BackendError> {
+    if let Some(fields) = patch.as_object_mut() {
+        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("uid".to_owned(), uid(object).into());
+        }
+    }
+    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    api(client, kind, object)
+        .patch(&object.name_any(), &parameters, &Patch::Merge(&patch))
+        .await
+        .map_err(|error| failure::explain(kind, "change", &place(object), &error))?;
+    Ok(())
+}
+
+async fn delete(client: &Client, kind: Kind, object: &Object) -> Result<(), BackendError> {
+    kubernetes::delete(client, &kind.found(object))
+        .await
+        .map_err(|error| failure::explain_delete(kind, &place(object), &error))?;
+    Ok(())
+}
+
+fn api(client: &Client, kind: Kind, object: &DynamicObject) -> Api<DynamicObject> {
+    let namespace = object.namespace().unwrap_or_default();
+    Api::namespaced_with(client.clone(), &namespace, &kind.resource())
+}
+
+/// Switches a machine on or off, and gives it what else was ordered while at it. Where that cannot be given, the switch
+/// still works.
+async fn switch(
+    client: &Client,
+    settings: &Settings,
+    order: &Order,
+    found: &Found,
+    power: PowerState,
+) -> Result<Progress, BackendError> {
+    if refuse(settings, order, found).is_ok() {
+        return write_all(client, settings, order, found, Some(power)).await;
+    }
+    let machine = own_machine(&order.target, found)?;
+    let wanted = run_strategy(power);
+    if machine.data.pointer("/spec/runStrategy").and_then(Value::as_str) != Some(wanted) {
+        let patch = json!({ "spec": { "runStrategy": wanted } });
+        amend(client, Kind::VirtualMachine, machine, patch).await?;
+    }
+    Ok(Progress::Done)
+}
+
+/// The VirtualMachine, if it is ours.
+fn own_machine<'a>(target: &Target, found: &'a Found) -> Result<&'a Object, BackendError> {
+    match &found.virtual_machine {
+        Some(machine) if belongs_to(machine, &target.identity) => Ok(machine),
+        Some(machine) => Err(taken(&describe(Kind::VirtualMachine, machine))),
+        None => Err(BackendError::new(
+            ErrorKind::Failed,
+            reason::KUBEVIRT_API_ERROR,
+            "there is no VirtualMachine with the identity: it is made first",
+        )),
+    }
+}
+
+/// Restarts a machine once for a request. First the machine notes which instance goes for it, then exactly that
+/// instance goes: whatever is repeated, no other one is touched, and no request is forgotten.
+async fn restart(
+    client: &Client,
+    target: &Target,
+    found: &Found,
+    request: &str,
+) -> Result<Progress, BackendError> {
+    let machine = own_machine(target, found)?;
+    let instance = found.instance.as_ref().filter(|instance| belongs_to(instance, &target.identity));
+    let annotation = |name: &str| machine.annotations().get(name).map(String::as_str);
+    let mut leaving = annotation(labels::RESTARTED_INSTANCE).unwrap_or_default().to_owned();
+    if annotation(labels::RESTART_AT) != Some(request) {
+        leaving = instance.map(|instance| uid(instance)).unwrap_or_default();
+        let annotations = json!({ labels::RESTART_AT: request, labels::RESTARTED_INSTANCE: leaving });
+        amend(client, Kind::VirtualMachine, machine, json!({ "metadata": { "annotations": annotations } }))
+            .await?;
+    }
+    match instance.filter(|instance| uid(instance) == leaving) {
+        Some(instance) => {
+            delete(client, Kind::VirtualMachineInstance, instance).await?;
+            Ok(Progress::Working("the machine restarts".to_owned()))
+        }
+        None => Ok(Progress::Done),
+    }
+}
+
+/// Deletes the machine.
+pub async fn delete_machine(
+    client: &Client,
+    target: &Target,
+    found: &Found,
+) -> Result<Progress, BackendError> {
+    let mine = |object: &&Object| belongs_to(object, &target.identity);
+    if let Some(machine) = found.virtual_machine.as_ref().filter(mine) {
+        delete(client, Kind::VirtualMachine, machine).await?;
+    } else if let Some(instance) = found.instance.as_ref().filter(mine) {
+        delete(client, Kind::VirtualMachineInstance, instance).await?;
+    } else {
+        return Ok(Progress::Done);
+    }
+    Ok(Progress::Working("KubeVirt removes the machine".to_owned()))
+}
+
+/// Deletes the volumes of these disks, unless the machine still has them.
+pub async fn delete_disks(
+    client: &Client,
+    target: &Target,
+    disks: &[String],
+    found: &Found,
+) -> Result<Progress, BackendError> {
+    let is_asked =
+        |object: &&Object| belongs_to(object, &target.identity) && disks.contains(&disk_name(target, object));
+    let mut is_working = false;
+    if let Some((_, secret)) = left_secret(target, found).filter(|(name, _)| disks.contains(name)) {
+        is_working = true;
+        delete(client, Kind::Secret, secret).await?;
+    }
+    for (kind, volumes) in
+        [(Kind::DataVolume, &found.data_volumes), (Kind::PersistentVolumeClaim, &found.claims)]
+    {
+        for volume in volumes.iter().filter(is_asked) {
+            let name = volume.name_any();
+            if is_attached(&name, found) {
+                return Ok(Progress::Working(format!("the machine still has {name}")));
+            }
+            is_working = true;
+            // A claim that CDI made goes with its DataVolume.
+            let is_collected = kind == Kind::PersistentVolumeClaim
+                && volume
+                    .owner_references()
+                    .iter()
+                    .any(|owner| found.data_volumes.iter().any(|filled| uid(filled) == owner.uid));
+            if !is_collected {
+                delete(client, kind, volume).await?;
+            }
+        }
+    }
+    let working = || Progress::Working("the volumes go".to_owned());
+    Ok(if is_working { working() } else { Progress::Done })
+}

@@ -1,0 +1,146 @@
+//! Names of what is made in the provider's cluster. Deterministic, valid, and never shared by two different things:
+//! where two Machines could arrive at one name, the label with the identity tells whose it is.
+
+use serde_json::json;
+use vitistack_clients::kubernetes::fingerprint;
+use vitistack_plan::machine::AttachedNetwork;
+
+/// The disk and volume that hold the first-boot configuration.
+pub const CLOUD_INIT_DISK: &str = "cloudinitdisk";
+
+/// The interface and network of a machine that names none.
+pub const POD_NETWORK: &str = "default";
+
+/// A label holds no more, and everything made for a machine is labelled with its name.
+pub const NAME_LIMIT: usize = 63;
+
+/// Volumes that KubeVirt adds to the pod of every machine. A disk of such a name passes admission, and the pod is
+/// refused for having two volumes of one name.
+const POD_VOLUMES: [&str; 13] = [
+    "private",
+    "private-libvirt",
+    "private-libvirt-qemu",
+    "public",
+    "sockets",
+    "virt-bin-share-dir",
+    "libvirt-runtime",
+    "ephemeral-disks",
+    "container-disks",
+    "hotplug-disks",
+    "hook-sidecar-sockets",
+    "network-info-annotation",
+    "vm-state",
+];
+
+/// The claim, or the DataVolume that makes it, of a disk.
+#[must_use]
+pub fn claim(machine: &str, disk: &str) -> String {
+    format!("{machine}-{disk}")
+}
+
+/// The Secret that first-boot configuration is kept in.
+#[must_use]
+pub fn cloud_init_secret(machine: &str) -> String {
+    format!("{machine}-cloudinit")
+}
+
+/// The attachment of a network. What the network is goes into the name: a network that changes gets another attachment,
+/// so that nothing is rewritten under machines that run, and two namespaces whose machines share one namespace here
+/// never fight over a name.
+#[must_use]
+pub fn attachment(network: &AttachedNetwork) -> String {
+    let print = fingerprint(&json!([network.name, network.bridge, network.vlan]));
+    let tag = network.vlan.map_or_else(|| "untagged".to_owned(), |vlan| format!("vlan{vlan}"));
+    // Multus takes no dots in a name, and a network's interface is labelled with no more than 63 characters.
+    let stem: String = network.name.replace('.', "-").chars().take(36).collect();
+    let print: String = print.chars().take(8).collect();
+    format!("{}-{tag}-{print}", stem.trim_end_matches('-'))
+}
+
+/// Why a disk cannot have this name, with the fix.
+#[must_use]
+pub fn refuse_disk(disk: &str, has_cloud_init: bool) -> Option<String> {
+    let by_cloud_init = has_cloud_init
+        && disk.strip_prefix(CLOUD_INIT_DISK).is_some_and(|rest| ["", "-udata", "-ndata"].contains(&rest));
+    let is_label = is_dns_label(disk);
+    if by_cloud_init || POD_VOLUMES.contains(&disk) {
+        Some(format!("disks[{disk}].name {disk:?} is used by KubeVirt itself: choose another name"))
+    } else if is_label {
+        None
+    } else {
+        Some(format!(
+            "disks[{disk}].name {disk:?} is not a name that KubeVirt takes: use at most 63 lower-case letters, digits and '-'"
+        ))
+    }
+}
+
+/// Whether a text is a DNS label: what KubeVirt asks of disks, and we of interfaces.
+#[must_use]
+pub fn is_dns_label(text: &str) -> bool {
+    let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
+    !text.is_empty()
+        && text.len() <= NAME_LIMIT
+        && text.bytes().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(name: &str, bridge: &str, vlan: Option<u16>) -> AttachedNetwork {
+        AttachedNetwork { name: name.to_owned(), bridge: bridge.to_owned(), vlan }
+    }
+
+    #[test]
+    fn an_attachment_says_which_network_it_is_and_is_a_valid_name() {
+        for (network, expected) in [
+            (network("prod-network", "br0", Some(100)), "prod-network-vlan100-"),
+            (network("storage.network", "br1", None), "storage-network-untagged-"),
+            (network(&"n".repeat(253), "br0", Some(4094)), &format!("{}-vlan4094-", "n".repeat(36))),
+            (
+                network(&format!("{}-x", "n".repeat(35)), "BR_0", None),
+                &format!("{}-untagged-", "n".repeat(35)),
+            ),
+        ] {
+            let name = attachment(&network);
+            assert!(name.starts_with(expected), "{name}");
+            assert!(is_dns_label(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn two_networks_never_share_an_attachment() {
+        let networks = [
+            network("a", "br0", None),
+            network("a", "br0", Some(1)),
+            network("a", "br0", Some(11)),
+            network("a", "br1", None),
+            network("a.b", "br0", None),
+            network("a-b", "br0", None),
+            network("a", "Br0", None),
+            network(&format!("{}a", "n".repeat(40)), "br0", None),
+            network(&format!("{}b", "n".repeat(40)), "br0", None),
+        ];
+        let names: std::collections::BTreeSet<String> = networks.iter().map(attachment).collect();
+        assert_eq!(names.len(), networks.len());
+    }
+
+    #[test]
+    fn a_name_that_kubevirt_uses_or_refuses_is_refused_with_the_fix() {
+        for disk in ["private", "hotplug-disks", "cloudinitdisk", "cloudinitdisk-udata", "a.b", "A", "", "-a"]
+        {
+            let message = refuse_disk(disk, true).unwrap();
+            assert!(message.contains("choose another") || message.contains("use at most"), "{message}");
+        }
+        assert_eq!(refuse_disk("cloudinitdisk", false), None);
+        assert_eq!(refuse_disk("root", true), None);
+    }
+
+    #[test]
+    fn a_claim_is_named_after_machine_and_disk() {
+        assert_eq!(claim("web-1.example", "root"), "web-1.example-root");
+        assert_eq!(cloud_init_secret("web-1"), "web-1-cloudinit");
+    }
+}

@@ -1,0 +1,228 @@
+//! What the objects in the provider's cluster say about a machine. Pure.
+
+use std::net::IpAddr;
+
+use kube::{ResourceExt, core::DynamicObject};
+use serde::Deserialize;
+use serde_json::Value;
+use vitistack_plan::machine::{CpuShape, Observed, ObservedDisk, ObservedMachine};
+use vitistack_types::{labels, v1alpha1::ReclaimPolicy};
+
+use super::{
+    Settings,
+    changes::{changes, foreign, place},
+    kind::{Kind, Object, belongs_to, named, part},
+    names,
+    plan::{Planned, plan},
+    power::{condition, power},
+    read::{Found, uid},
+    storage,
+    virtual_machine::ZONE,
+};
+use crate::{Order, Target};
+
+/// No machine has more addresses than this that anybody wants to read; the guest itself may claim any number.
+const ADDRESS_LIMIT: usize = 64;
+
+/// What there is of a machine.
+#[must_use]
+pub fn observe(settings: &Settings, target: &Target, order: Option<&Order>, found: &Found) -> Observed {
+    let planned = order.map(|order| plan(settings, order, found));
+    let mine = |object: &&Object| belongs_to(object, &target.identity);
+    let machine = found.virtual_machine.as_ref().filter(mine);
+    let instance = found.instance.as_ref().filter(mine);
+    let mut problems = planned.as_ref().map(|planned| planned.problems.clone()).unwrap_or_default();
+    let observed = machine.map(|machine| {
+        let (power, problem) = power(machine, instance.map(AsRef::as_ref));
+        problems.extend(problem);
+        let is_current = order
+            .zip(planned.as_ref())
+            .is_none_or(|(order, planned)| changes(settings, order, planned, found, None).is_empty());
+        ObservedMachine {
+            id: machine.name_any(),
+            instance: instance.map(|instance| instance.name_any()),
+            power,
+            cpu: cpu(machine),
+            memory: part(machine, "/spec/template/spec/domain/memory/guest"),
+            is_current,
+            unchangeable: planned.as_ref().map(|planned| unchangeable(planned, found)).unwrap_or_default(),
+            restart_needed: condition(machine, "RestartRequired", "True").is_some(),
+            started: instance.and_then(|instance| started(instance)),
+            restarted_for: restarted_for(machine, instance),
+            addresses: instance.map(|instance| addresses(instance)).unwrap_or_default(),
+            node: instance.and_then(|instance| part(instance, "/status/nodeName")),
+            zone: part::<Value>(machine, "/spec/template/spec/nodeSelector")
+                .get(ZONE)
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+        }
+    });
+    Observed {
+        machine: observed,
+        disks: disks(target, found),
+        foreign: foreign(target, planned.as_ref(), found),
+        task: task(target, planned.as_ref(), found),
+        problems,
+    }
+}
+
+/// What is on its way out and has to be gone before anything else begins.
+fn task(target: &Target, planned: Option<&Planned>, found: &Found) -> Option<String> {
+    let leaves = |kind: Kind, object: &Object| {
+        let is_leaving = object.metadata.deletion_timestamp.is_some() && belongs_to(object, &target.identity);
+        is_leaving.then(|| format!("{} {} goes", kind.name(), place(object)))
+    };
+    let machine = found.virtual_machine.as_ref();
+    if let Some(machine) = machine.and_then(|machine| leaves(Kind::VirtualMachine, machine)) {
+        return Some(machine);
+    }
+    // Without its machine an instance is only a remainder, but one that still uses the disks.
+    let has_machine = machine.is_some_and(|machine| belongs_to(machine, &target.identity));
+    let orphan =
+        found.instance.as_ref().filter(|instance| !has_machine && belongs_to(instance, &target.identity));
+    if let Some(orphan) = orphan {
+        return Some(format!("{} {} goes", Kind::VirtualMachineInstance.name(), place(orphan)));
+    }
+    let volumes = planned.map(|planned| planned.volumes.as_slice()).unwrap_or_default();
+    volumes.iter().find_map(|volume| {
+        let name = volume.child.object.name_any();
+        let claim = named(&found.claims, &name).and_then(|claim| leaves(Kind::PersistentVolumeClaim, claim));
+        claim
+            .or_else(|| named(&found.data_volumes, &name).and_then(|volume| leaves(Kind::DataVolume, volume)))
+    })
+}
+
+fn unchangeable(planned: &Planned, found: &Found) -> Vec<String> {
+    let fields = planned.volumes.iter().filter_map(|volume| {
+        let claim = named(&found.claims, &volume.child.object.name_any())?;
+        Some(storage::unchangeable(volume, claim, found))
+    });
+    fields.flatten().collect()
+}
+
+fn cpu(machine: &DynamicObject) -> Option<CpuShape> {
+    let number = |name: &str| -> u32 {
+        part::<Option<u32>>(machine, &format!("/spec/template/spec/domain/cpu/{name}")).unwrap_or(1)
+    };
+    machine.data.pointer("/spec/template/spec/domain/cpu")?;
+    Some(CpuShape { cores: number("cores"), threads: number("threads"), sockets: number("sockets") })
+}
+
+/// When the instance came up, else when it was made.
+fn started(instance: &DynamicObject) -> Option<jiff::Timestamp> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Transition {
+        phase: String,
+        phase_transition_timestamp: String,
+    }
+    let transitions: Vec<Transition> = part(instance, "/status/phaseTransitionTimestamps");
+    let running = transitions.iter().find(|transition| transition.phase == "Running");
+    running
+        .and_then(|running| running.phase_transition_timestamp.parse().ok())
+        .or_else(|| instance.metadata.creation_timestamp.as_ref().map(|time| time.0))
+}
+
+/// The restart that was carried out: asked for, and the instance that was to go is gone or going.
+fn restarted_for(machine: &DynamicObject, instance: Option<&Object>) -> Option<String> {
+    let annotations = machine.annotations();
+    let request = annotations.get(labels::RESTART_AT)?;
+    let gone = annotations.get(labels::RESTARTED_INSTANCE)?;
+    let is_there = instance
+        .is_some_and(|instance| uid(instance) == *gone && instance.metadata.deletion_timestamp.is_none());
+    (!is_there).then(|| request.clone())
+}
+
+/// The addresses that can be reached from elsewhere. The guest reports them itself, so they are read with care.
+fn addresses(instance: &DynamicObject) -> Vec<String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Interface {
+        ip_address: Option<String>,
+        ip_addresses: Vec<String>,
+    }
+    let interfaces: Vec<Interface> = part(instance, "/status/interfaces");
+    let mut addresses: Vec<String> = Vec::new();
+    for text in
+        interfaces.iter().flat_map(|interface| interface.ip_address.iter().chain(&interface.ip_addresses))
+    {
+        let Ok(address) = text.parse::<IpAddr>() else { continue };
+        let is_local = match address {
+            IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
+            IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),
+        };
+        let text = address.to_string();
+        if !is_local && !addresses.contains(&text) && addresses.len() < ADDRESS_LIMIT {
+            addresses.push(text);
+        }
+    }
+    addresses
+}
+
+/// The volumes that carry the identity, also those that outlived the machine.
+fn disks(target: &Target, found: &Found) -> Vec<ObservedDisk> {
+    let mine = |object: &&Object| belongs_to(object, &target.identity);
+    let is_alone = |volume: &&Object| named(&found.claims, &volume.name_any()).is_none();
+    let claims = found.claims.iter().filter(mine);
+    let unmade = found.data_volumes.iter().filter(mine).filter(is_alone);
+    let mut disks: Vec<ObservedDisk> = claims
+        .chain(unmade)
+        .map(|volume| {
+            let name = volume.name_any();
+            let is_filled = named(&found.data_volumes, &name)
+                .is_none_or(|filled| part::<String>(filled, "/status/phase") == "Succeeded");
+            ObservedDisk {
+                name: disk_name(target, volume),
+                size: storage::capacity(volume),
+                is_ready: storage::is_bound(volume) && is_filled,
+                is_attached: is_attached(&name, found),
+                reclaim_policy: storage::reclaim_policy(volume),
+            }
+        })
+        .collect();
+    disks.extend(left_secret(target, found).map(|(name, _)| ObservedDisk {
+        name,
+        size: None,
+        is_ready: true,
+        is_attached: false,
+        reclaim_policy: ReclaimPolicy::Delete,
+    }));
+    disks.sort_by(|left, right| left.name.cmp(&right.name));
+    disks
+}
+
+/// The Secret of a machine that is gone, or was never made, where no garbage collector removes it: it is told among the
+/// disks, under a name that no disk can have, so that it is not forgotten.
+#[must_use]
+pub fn left_secret<'a>(target: &Target, found: &'a Found) -> Option<(String, &'a Object)> {
+    let mine = |object: &&Object| belongs_to(object, &target.identity);
+    let has_machine = found.virtual_machine.iter().chain(&found.instance).any(|object| mine(&object));
+    let is_collected =
+        |secret: &&Object| secret.owner_references().iter().any(|owner| owner.uid == target.uid);
+    let secret = found.secret.as_ref().filter(mine).filter(|secret| !has_machine && !is_collected(secret))?;
+    Some((format!("Secret {}", secret.name_any()), secret))
+}
+
+/// The name of the disk that a volume is.
+#[must_use]
+pub fn disk_name(target: &Target, volume: &DynamicObject) -> String {
+    let name = volume.name_any();
+    let stem = names::claim(&target.name, "");
+    let told = volume.labels().get(labels::DISK).cloned();
+    told.unwrap_or_else(|| name.strip_prefix(&stem).unwrap_or(&name).to_owned())
+}
+
+/// Whether the machine has a volume, or the instance that runs was started with it.
+#[must_use]
+pub fn is_attached(claim: &str, found: &Found) -> bool {
+    let uses = |object: Option<&Object>, pointer: &str| {
+        let volumes: Vec<Value> = object.map(|object| part(object, pointer)).unwrap_or_default();
+        volumes.iter().any(|volume| {
+            ["/persistentVolumeClaim/claimName", "/dataVolume/name"]
+                .iter()
+                .any(|pointer| volume.pointer(pointer).and_then(Value::as_str) == Some(claim))
+        })
+    };
+    uses(found.virtual_machine.as_ref(), "/spec/template/spec/volumes")
+        || uses(found.instance.as_ref(), "/spec/volumes")
+}

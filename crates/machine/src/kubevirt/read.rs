@@ -1,0 +1,245 @@
+//! What the provider's cluster has, for one machine. Reads only.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use kube::{Api, Client, ResourceExt, api::ListParams, core::DynamicObject};
+use vitistack_plan::machine::Identity;
+use vitistack_types::{
+    labels,
+    v1alpha1::{DomainMachine, MachineType},
+};
+
+use super::{
+    Settings,
+    failure::{self, is_kind_missing},
+    kind::{Kind, Object, belongs_to, named, part},
+    names,
+};
+use crate::{BackendError, ErrorKind, Order, Target};
+
+/// Why something could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// The cluster does not know the kind: what serves it is not installed, or not yet.
+    NotServed,
+    /// The cluster did not answer, or not as it should.
+    Failed(BackendError),
+}
+
+/// The reads that the backend needs: from caches where there are some, else from the cluster.
+#[async_trait]
+pub trait Reader: Send + Sync + 'static {
+    /// The object of this name, whoever made it.
+    async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Object>, ReadError>;
+
+    /// The objects in a namespace that carry the identity.
+    async fn owned(&self, kind: Kind, namespace: &str, identity: &Identity)
+    -> Result<Vec<Object>, ReadError>;
+
+    /// All objects of a kind.
+    async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError>;
+}
+
+/// Reads from the cluster itself, every time.
+#[derive(Clone)]
+pub struct LiveReader {
+    client: Client,
+}
+
+impl LiveReader {
+    /// A reader of the cluster that the client talks to.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+}
+
+fn shared(objects: Vec<DynamicObject>) -> Vec<Object> {
+    objects.into_iter().map(Arc::new).collect()
+}
+
+fn read_error(kind: Kind, error: &kube::Error) -> ReadError {
+    if is_kind_missing(error) {
+        ReadError::NotServed
+    } else {
+        ReadError::Failed(failure::explain(kind, "read", "", error))
+    }
+}
+
+#[async_trait]
+impl Reader for LiveReader {
+    async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Object>, ReadError> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource());
+        match api.get(name).await {
+            Ok(object) => Ok(Some(Arc::new(object))),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                let error = kube::Error::Api(status);
+                if is_kind_missing(&error) { Err(ReadError::NotServed) } else { Ok(None) }
+            }
+            Err(error) => Err(read_error(kind, &error)),
+        }
+    }
+
+    async fn owned(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        identity: &Identity,
+    ) -> Result<Vec<Object>, ReadError> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource());
+        let ours = ListParams::default().labels(&format!("{}={identity}", labels::IDENTITY));
+        let found = api.list(&ours).await.map_err(|error| read_error(kind, &error))?;
+        Ok(shared(found.items))
+    }
+
+    async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.resource());
+        let found = api.list(&ListParams::default()).await.map_err(|error| read_error(kind, &error))?;
+        Ok(shared(found.items))
+    }
+}
+
+/// Everything that was found for one machine.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Whether the cluster serves KubeVirt's kinds.
+    pub has_kubevirt: bool,
+    /// Whether the cluster serves CDI's kinds.
+    pub has_cdi: bool,
+    /// Whether the cluster serves Multus' kinds.
+    pub has_multus: bool,
+    /// The VirtualMachine of the machine's name, whoever made it.
+    pub virtual_machine: Option<Object>,
+    /// The VirtualMachineInstance of the machine's name, whoever made it.
+    pub instance: Option<Object>,
+    /// Claims with the identity, and whatever has a name that is needed.
+    pub claims: Vec<Object>,
+    /// DataVolumes with the identity, and whatever has a name that is needed.
+    pub data_volumes: Vec<Object>,
+    /// The Secret of the name that is needed, whoever made it.
+    pub secret: Option<Object>,
+    /// Attachments of the names that are needed, whoever made them.
+    pub attachments: Vec<Object>,
+    /// Storage classes; read only where a claim has to be made or to grow.
+    pub storage_classes: Vec<Object>,
+    /// Machine types that KubeVirt accepts, as patterns; none where nobody asked or KubeVirt does not say.
+    pub machine_types: Option<Vec<String>>,
+}
+
+impl Found {
+    /// Whether anything carries the identity.
+    #[must_use]
+    pub fn has_any(&self, identity: &Identity) -> bool {
+        let one = [&self.virtual_machine, &self.instance, &self.secret];
+        let all = one.into_iter().flatten().chain(&self.claims).chain(&self.data_volumes);
+        all.into_iter().any(|object| belongs_to(object, identity))
+    }
+}
+
+/// Reads everything that a decision about the machine needs, and nothing else.
+pub async fn find(
+    reader: &dyn Reader,
+    settings: &Settings,
+    target: &Target,
+    order: Option<&Order>,
+) -> Result<Found, BackendError> {
+    let namespace = settings.namespace(target);
+    let (has_kubevirt, virtual_machine) =
+        served(reader.get(Kind::VirtualMachine, namespace, &target.name).await)?;
+    let (_, instance) = served(reader.get(Kind::VirtualMachineInstance, namespace, &target.name).await)?;
+    let (_, claims) = served(reader.owned(Kind::PersistentVolumeClaim, namespace, &target.identity).await)?;
+    let (has_cdi, data_volumes) = served(reader.owned(Kind::DataVolume, namespace, &target.identity).await)?;
+    let secret_name = names::cloud_init_secret(&target.name);
+    let (_, secret) = served(reader.get(Kind::Secret, namespace, &secret_name).await)?;
+    let mut found = Found {
+        has_kubevirt,
+        has_cdi,
+        virtual_machine,
+        instance,
+        claims,
+        data_volumes,
+        secret,
+        ..Found::default()
+    };
+    if let Some(order) = order {
+        find_needed(reader, namespace, order, &mut found).await?;
+    }
+    Ok(found)
+}
+
+/// What the order needs beyond what the machine has.
+async fn find_needed(
+    reader: &dyn Reader,
+    namespace: &str,
+    order: &Order,
+    found: &mut Found,
+) -> Result<(), BackendError> {
+    let desired = &order.desired;
+    for disk in &desired.disks {
+        let name = names::claim(&desired.name, &disk.name);
+        let source = disk.source.as_ref().and_then(|source| source.claim.clone());
+        for name in [Some(name.clone()), source].into_iter().flatten() {
+            if named(&found.claims, &name).is_none() {
+                let (_, claim) = served(reader.get(Kind::PersistentVolumeClaim, namespace, &name).await)?;
+                found.claims.extend(claim);
+            }
+        }
+        if disk.source.is_some() && named(&found.data_volumes, &name).is_none() {
+            let (_, volume) = served(reader.get(Kind::DataVolume, namespace, &name).await)?;
+            found.data_volumes.extend(volume);
+        }
+    }
+    let is_settled = |disk: &vitistack_plan::machine::DesiredDisk| {
+        named(&found.claims, &names::claim(&desired.name, &disk.name)).is_some_and(|claim| {
+            super::storage::requested(claim).is_some_and(|requested| requested >= disk.size)
+        })
+    };
+    if !desired.disks.iter().all(is_settled) {
+        found.storage_classes = served(reader.all(Kind::StorageClass).await)?.1;
+    }
+    for interface in &desired.interfaces {
+        let name = names::attachment(&interface.network);
+        let (has_multus, attachment) =
+            served(reader.get(Kind::NetworkAttachmentDefinition, namespace, &name).await)?;
+        found.has_multus = has_multus;
+        found.attachments.extend(attachment.filter(|_| named(&found.attachments, &name).is_none()));
+    }
+    if matches!(desired.domain.machine, Some(DomainMachine { type_: MachineType::I440fx })) {
+        found.machine_types = machine_types(reader).await?;
+    }
+    Ok(())
+}
+
+/// What KubeVirt's configuration says about machine types. A platform that may not read it learns it from KubeVirt's
+/// refusal, later.
+async fn machine_types(reader: &dyn Reader) -> Result<Option<Vec<String>>, BackendError> {
+    let found = match reader.all(Kind::KubeVirt).await {
+        Err(ReadError::Failed(error)) if error.kind == ErrorKind::Refused => return Ok(None),
+        found => served(found)?.1,
+    };
+    Ok(found.first().map(|kubevirt| {
+        let configured = |pointer: &str| -> Vec<String> { part(kubevirt, pointer) };
+        let places = [
+            "/spec/configuration/emulatedMachines",
+            "/spec/configuration/architectureConfiguration/amd64/emulatedMachines",
+        ];
+        let given = places.into_iter().map(configured).find(|patterns| !patterns.is_empty());
+        given.unwrap_or_else(|| vec!["q35*".to_owned(), "pc-q35*".to_owned()])
+    }))
+}
+
+/// Whether the kind is served, and what was read; a kind that is not served has no objects.
+fn served<T: Default>(read: Result<T, ReadError>) -> Result<(bool, T), BackendError> {
+    match read {
+        Ok(found) => Ok((true, found)),
+        Err(ReadError::NotServed) => Ok((false, T::default())),
+        Err(ReadError::Failed(error)) => Err(error),
+    }
+}
+
+/// The uid of an object that was read.
+#[must_use]
+pub fn uid(object: &DynamicObject) -> String {
+    object.uid().unwrap_or_default()
+}

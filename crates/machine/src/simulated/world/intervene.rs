@@ -1,0 +1,134 @@
+//! What others do in a world behind our back, so that it can be shown that it harms nobody.
+
+use jiff::Timestamp;
+use vitistack_types::{
+    Size,
+    v1alpha1::{AccessMode, ReclaimPolicy, VolumeMode},
+};
+
+use super::{Hardware, Machine, Volume, VolumeShape, World};
+
+/// Something that somebody else does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Intervention {
+    /// Makes a machine of this name that carries no identity.
+    MakeMachine {
+        /// Where the name counts.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// Size of its memory.
+        memory: Size,
+    },
+    /// Makes a volume of this name that carries no identity.
+    MakeVolume {
+        /// Where the name counts.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// Size.
+        size: Size,
+    },
+    /// Deletes the machine of this name, whoever made it.
+    Delete {
+        /// Where the name counts.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// Deletes the machine of this identity and gives its number and name to a machine that carries none.
+    Replace {
+        /// The identity.
+        tag: String,
+    },
+}
+
+impl World {
+    /// Does what somebody else would, without dice and without a task.
+    pub fn intervene(&mut self, now: Timestamp, intervention: &Intervention) {
+        self.advance(now);
+        match intervention {
+            Intervention::MakeMachine { namespace, name, memory } => {
+                // Names are unique, whoever asks.
+                if self.machine_named(namespace, name).is_some() {
+                    return;
+                }
+                let id = self.take_machine_id();
+                let stranger = stranger(self.place(None), id, namespace, name, memory.clone(), now);
+                self.put_machine(stranger);
+            }
+            Intervention::MakeVolume { namespace, name, size } => {
+                if self.volume_named(namespace, name).is_some() {
+                    return;
+                }
+                let volume = Volume {
+                    id: self.take_volume_id(),
+                    tag: None,
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    shape: VolumeShape {
+                        disk: name.clone(),
+                        size: size.clone(),
+                        storage_class: None,
+                        access_mode: AccessMode::ReadWriteOnce,
+                        volume_mode: VolumeMode::Filesystem,
+                        source: None,
+                        reclaim_policy: ReclaimPolicy::Retain,
+                    },
+                    ready_at: None,
+                    task: None,
+                };
+                self.put_volume(volume);
+            }
+            Intervention::Delete { namespace, name } => {
+                if let Some(id) = self.machine_named(namespace, name).map(|machine| machine.id) {
+                    self.remove_machine(id);
+                }
+            }
+            Intervention::Replace { tag } => {
+                let Some(machine) = self.machine_of(tag).cloned() else { return };
+                self.remove_machine(machine.id);
+                self.index.free_ids.remove(&machine.id);
+                let place = (machine.zone, machine.host);
+                let memory = machine.given.memory;
+                self.put_machine(stranger(place, machine.id, &machine.namespace, &machine.name, memory, now));
+            }
+        }
+        self.count_change();
+    }
+}
+
+fn stranger(
+    (zone, host): (Option<String>, String),
+    id: u64,
+    namespace: &str,
+    name: &str,
+    memory: Size,
+    now: Timestamp,
+) -> Machine {
+    let hardware = Hardware {
+        cores: 1,
+        threads: 1,
+        sockets: 1,
+        memory,
+        boot_order: Vec::new(),
+        domain: vitistack_types::v1alpha1::Domain::default(),
+        first_boot: None,
+    };
+    Machine {
+        id,
+        tag: None,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        zone,
+        host,
+        running: Some(hardware.clone()),
+        given: hardware,
+        interfaces: Vec::new(),
+        attached: Vec::new(),
+        started: Some(now),
+        starts: 1,
+        restarted_for: None,
+        task: None,
+    }
+}

@@ -1,0 +1,76 @@
+//! Machines and backends for tests.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use vitistack_machine::{
+    Order, Target,
+    simulated::{ManualClock, MemoryStore, Settings, Simulated, WorldStore, world::World},
+};
+use vitistack_plan::machine::{Identity, References, resolve};
+use vitistack_types::v1alpha1::Machine;
+
+/// A time to begin at.
+pub fn beginning() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+/// A machine of the smallest template.
+pub fn order(name: &str) -> Order {
+    let machine = Machine::builder().template("small").build(name, "default").unwrap();
+    Order {
+        target: Target {
+            identity: Identity::new(format!("identity-{name}")),
+            uid: format!("identity-{name}"),
+            name: name.to_owned(),
+            namespace: "default".to_owned(),
+        },
+        desired: resolve(&machine, &References::default()).unwrap(),
+    }
+}
+
+/// Settings with this latency in seconds and nothing else.
+pub fn latency(seconds: u64) -> Settings {
+    Settings { latency: Duration::from_secs(seconds), ..Settings::default() }
+}
+
+/// A backend with a clock and a store to hold on to.
+pub struct Process {
+    pub clock: ManualClock,
+    pub store: Arc<dyn WorldStore>,
+    pub settings: Settings,
+    pub backend: Simulated,
+}
+
+impl Process {
+    pub async fn start(settings: Settings) -> Self {
+        Self::start_on(settings, Arc::new(MemoryStore::default())).await
+    }
+
+    pub async fn start_on(settings: Settings, store: Arc<dyn WorldStore>) -> Self {
+        let clock = ManualClock::new(beginning());
+        let backend = open(&settings, &clock, &store).await;
+        Self { clock, store, settings, backend }
+    }
+
+    /// Ends the process without a word and starts it again.
+    pub async fn restart(&mut self) {
+        self.backend = open(&self.settings, &self.clock, &self.store).await;
+    }
+
+    /// Lets time pass until no task is running.
+    pub fn settle(&self) {
+        while let Some(due) = self.backend.inspect(World::next_due) {
+            self.clock.advance_to(due);
+        }
+    }
+
+    /// The whole world in JSON.
+    pub fn snapshot(&self) -> String {
+        String::from_utf8(self.backend.inspect(World::snapshot).unwrap()).unwrap()
+    }
+}
+
+async fn open(settings: &Settings, clock: &ManualClock, store: &Arc<dyn WorldStore>) -> Simulated {
+    Simulated::open(settings.clone(), Arc::new(clock.clone()), Arc::clone(store)).await.unwrap()
+}

@@ -1,0 +1,75 @@
+//! Whole machines: a folder for each, with the case and the objects that come of it.
+
+use std::{fs, path::Path};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use kube::core::DynamicObject;
+use serde_json::Value;
+use vitistack_machine::kubevirt::{DerivedSecret, Write, changes};
+
+use super::stage::{Case, case};
+
+/// The objects of a case, as they would be sent, with the Secret's content in clear.
+fn objects(case: &Case) -> String {
+    let planned = case.planned();
+    assert_eq!(planned.problems, [], "a case that cannot be made belongs among the refusals");
+    let writes = changes(&case.settings(), &case.order(), &planned, &case.found(), None);
+    let documents = writes.iter().map(|write| {
+        let object = match write {
+            Write::Create { child, .. } | Write::Apply { child, .. } => clear(&child.object),
+            Write::Amend { .. } | Write::Delete { .. } => Value::Null,
+        };
+        format!("# {write}\n{}", serde_saphyr::to_string(&object).unwrap())
+    });
+    documents.collect::<Vec<_>>().join("---\n")
+}
+
+fn clear(object: &DynamicObject) -> Value {
+    let mut object = serde_json::to_value(object).unwrap();
+    if object["kind"] == "Secret" {
+        for value in object["data"].as_object_mut().unwrap().values_mut() {
+            let text = BASE64_STANDARD.decode(value.as_str().unwrap()).unwrap();
+            *value = String::from_utf8(text).unwrap().into();
+        }
+    }
+    object
+}
+
+#[test]
+fn every_case_gives_its_objects() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/kubevirt");
+    let mut names: Vec<String> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| folder.join(name).is_dir())
+        .collect();
+    names.sort();
+    assert!(names.len() > 15, "the cases are not where they should be: {names:?}");
+    for name in names {
+        let folder = folder.join(&name);
+        let case = case(&fs::read_to_string(folder.join("case.yaml")).unwrap());
+        insta::with_settings!({ snapshot_path => folder, prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!("objects", objects(&case));
+        });
+    }
+}
+
+#[test]
+fn a_plain_machine_is_two_writes() {
+    let case = case("sample: machine-basic");
+    assert_eq!(
+        case.writes(),
+        ["create PersistentVolumeClaim default/basic-vm-root", "apply VirtualMachine default/basic-vm"]
+    );
+}
+
+#[test]
+fn a_plan_does_not_print_what_is_secret() {
+    let case = case(
+        "{spec: {template: small, cloudInit: {secretRef: {name: secrets, key: other}}}, secret: {other: hunter2}}",
+    );
+    let planned = case.planned();
+    assert!(planned.secret.is_some_and(|secret: DerivedSecret| !format!("{secret:?}").contains("hunter2")));
+    assert!(!format!("{:?}", case.planned()).contains("hunter2"));
+    assert!(!case.writes().join("\n").contains("hunter2"));
+}

@@ -1,0 +1,285 @@
+//! What is sent: no more than needed, only to what is ours, and the same end whatever gets lost on the way.
+
+use serde_json::{Value, json};
+use vitistack_machine::{Backend, ErrorKind, Progress, kubevirt::Kind};
+use vitistack_plan::machine::{Part, Power, Update};
+use vitistack_types::conditions::reason;
+
+use super::{
+    stage::{Case, IDENTITY, case},
+    standin::StandIn,
+};
+
+const FULL: &str = "{spec: {template: small, disks: [{name: data, size: 1Gi, source: {image: quay.io/a/b}}], networks: [{name: eth0, networkName: prod}], cloudInit: {userData: '#cloud-config'}}, networks: {prod: {bridge: br0}}}";
+
+/// A case, its cluster after the machine was made, and no writes counted yet.
+fn made(yaml: &str) -> (Case, StandIn) {
+    let case = case(yaml);
+    let cluster = StandIn::new(&case);
+    assert_eq!(cluster.run(cluster.backend(&case).create(&case.order())), Ok(Progress::Done));
+    (case, cluster)
+}
+
+fn update(case: &Case, cluster: &StandIn, update: &Update) -> Vec<String> {
+    cluster.writes();
+    cluster.run(cluster.backend(case).update(&case.order(), update)).unwrap();
+    cluster.writes()
+}
+
+fn delete(case: &Case, cluster: &StandIn, part: &Part) -> (Progress, Vec<String>) {
+    cluster.writes();
+    let progress = cluster.run(cluster.backend(case).delete(&case.order().target, part)).unwrap();
+    (progress, cluster.writes())
+}
+
+/// A running instance of the machine.
+fn instance(uid: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": { "name": "vm", "namespace": "default", "uid": uid, "labels": { "vitistack.io/identity": IDENTITY } },
+        "status": { "phase": "Running" },
+    })
+}
+
+#[test]
+fn a_plain_machine_is_a_claim_and_a_virtual_machine_and_then_nothing() {
+    let (case, cluster) = made("spec: {template: small}");
+    assert_eq!(
+        cluster.writes(),
+        ["POST persistentvolumeclaims/default/vm-root", "PATCH virtualmachines.kubevirt.io/default/vm"]
+    );
+    cluster.run(cluster.backend(&case).create(&case.order())).unwrap();
+    assert_eq!(cluster.writes(), Vec::<String>::new());
+    assert_eq!(update(&case, &cluster, &Update::Specification), Vec::<String>::new());
+    assert_eq!(update(&case, &cluster, &Update::Start), Vec::<String>::new());
+    let observed =
+        cluster.run(cluster.backend(&case).observe(&case.order().target, Some(&case.order()))).unwrap();
+    assert!(observed.machine.is_some_and(|machine| machine.is_current && machine.power == Power::Starting));
+}
+
+#[test]
+fn what_a_machine_needs_is_made_before_it() {
+    let (_, cluster) = made(FULL);
+    let kinds: Vec<String> =
+        cluster.writes().iter().map(|write| write.split('/').next().unwrap().to_owned()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "PATCH secrets",
+            "PATCH network-attachment-definitions.k8s.cni.cncf.io",
+            "POST persistentvolumeclaims",
+            "POST datavolumes.cdi.kubevirt.io",
+            "PATCH virtualmachines.kubevirt.io",
+        ]
+    );
+}
+
+#[test]
+fn a_lost_reply_makes_no_second_machine() {
+    let (_, calm) = made(FULL);
+    let writes = calm.writes().len();
+    for lost_after in 0..writes {
+        let case = case(FULL);
+        let cluster = StandIn::new(&case);
+        let backend = cluster.backend(&case);
+        cluster.lose_after(Some(lost_after));
+        let failure = cluster.run(backend.create(&case.order())).unwrap_err();
+        assert_eq!(failure.kind, ErrorKind::Unreachable, "{failure}");
+        cluster.lose_after(None);
+        assert_eq!(cluster.run(backend.create(&case.order())), Ok(Progress::Done));
+        assert_eq!(cluster.writes().len(), writes, "after {lost_after} writes");
+        assert_eq!(cluster.objects(), calm.objects(), "after {lost_after} writes");
+    }
+}
+
+#[test]
+fn a_machine_is_refused_before_anything_is_made() {
+    let case = case("{lacks: [VirtualMachine, VirtualMachineInstance], spec: {template: small}}");
+    let cluster = StandIn::new(&case);
+    let failure = cluster.run(cluster.backend(&case).create(&case.order())).unwrap_err();
+    assert_eq!((failure.kind, failure.reason), (ErrorKind::Refused, reason::KUBEVIRT_API_ERROR));
+    assert_eq!(cluster.writes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_claim_of_the_right_name_that_is_not_ours_is_left_alone() {
+    let claim = "{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: vm-root, namespace: default}, spec: {}}";
+    let case = case(&format!("{{spec: {{template: small}}, cluster: [{claim}]}}"));
+    let cluster = StandIn::new(&case);
+    let before = cluster.objects();
+    let failure = cluster.run(cluster.backend(&case).create(&case.order())).unwrap_err();
+    assert_eq!((failure.kind, failure.reason), (ErrorKind::Refused, reason::NAME_TAKEN));
+    let (progress, writes) = delete(&case, &cluster, &Part::Disks(vec!["root".to_owned()]));
+    assert_eq!((progress, writes.len()), (Progress::Done, 0));
+    assert_eq!(cluster.objects(), before);
+}
+
+#[test]
+fn the_switch_is_one_write() {
+    let (case, cluster) = made("spec: {template: small}");
+    let machine = "PATCH virtualmachines.kubevirt.io/default/vm by force";
+    assert_eq!(update(&case, &cluster, &Update::Stop), [machine]);
+    assert_eq!(cluster.object("VirtualMachine").unwrap()["spec"]["runStrategy"], "Halted");
+    assert_eq!(update(&case, &cluster, &Update::Stop), Vec::<String>::new());
+    assert_eq!(update(&case, &cluster, &Update::Specification), Vec::<String>::new());
+    assert_eq!(update(&case, &cluster, &Update::Start), [machine]);
+    assert_eq!(cluster.object("VirtualMachine").unwrap()["spec"]["runStrategy"], "Always");
+}
+
+#[test]
+fn a_machine_can_be_switched_off_whatever_else_stands_in_the_way() {
+    let (_, cluster) = made("spec: {template: small}");
+    let broken = case("spec: {template: medium, disks: [{name: data, size: 1Gi, storageClass: none}]}");
+    let failure =
+        cluster.run(cluster.backend(&broken).update(&broken.order(), &Update::Specification)).unwrap_err();
+    assert_eq!(failure.reason, reason::STORAGE_CLASS_NOT_FOUND);
+    assert_eq!(update(&broken, &cluster, &Update::Stop), ["PATCH virtualmachines.kubevirt.io/default/vm"]);
+    let machine = cluster.object("VirtualMachine").unwrap();
+    assert_eq!(machine["spec"]["runStrategy"], "Halted");
+    assert_eq!(machine["spec"]["template"]["spec"]["domain"]["cpu"]["cores"], 1);
+}
+
+#[test]
+fn a_disk_grows_where_it_is() {
+    let (_, cluster) = made("spec: {template: small}");
+    cluster.change("PersistentVolumeClaim", |claim| claim["status"] = json!({ "phase": "Bound" }));
+    let larger = case("spec: {template: small, disks: [{name: root, size: 30Gi}]}");
+    assert_eq!(
+        update(&larger, &cluster, &Update::Specification),
+        ["PATCH persistentvolumeclaims/default/vm-root"]
+    );
+    let claim = cluster.object("PersistentVolumeClaim").unwrap();
+    assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "30Gi");
+    assert_eq!(claim["spec"]["storageClassName"], "standard");
+    assert_eq!(update(&larger, &cluster, &Update::Specification), Vec::<String>::new());
+}
+
+#[test]
+fn a_restart_takes_exactly_one_instance_however_often_it_is_asked() {
+    let restart = Update::Restart { request: "noon".to_owned() };
+    let (case, cluster) = made("spec: {template: small}");
+    cluster.add(Kind::VirtualMachineInstance, instance("first"));
+    assert_eq!(
+        update(&case, &cluster, &restart),
+        [
+            "PATCH virtualmachines.kubevirt.io/default/vm",
+            "DELETE virtualmachineinstances.kubevirt.io/default/vm"
+        ]
+    );
+    cluster.add(Kind::VirtualMachineInstance, instance("second"));
+    assert_eq!(update(&case, &cluster, &restart), Vec::<String>::new());
+    assert_eq!(cluster.object("VirtualMachineInstance").unwrap()["metadata"]["uid"], "second");
+    let observed =
+        cluster.run(cluster.backend(&case).observe(&case.order().target, Some(&case.order()))).unwrap();
+    let machine = observed.machine.unwrap();
+    assert_eq!((machine.restarted_for.as_deref(), machine.is_current), (Some("noon"), true));
+}
+
+#[test]
+fn a_restart_that_was_noted_and_not_done_is_done_later() {
+    let restart = Update::Restart { request: "noon".to_owned() };
+    let (case, cluster) = made("spec: {template: small}");
+    cluster.add(Kind::VirtualMachineInstance, instance("first"));
+    cluster.lose_after(Some(0));
+    cluster.run(cluster.backend(&case).update(&case.order(), &restart)).unwrap_err();
+    cluster.lose_after(None);
+    let seen = || {
+        let order = case.order();
+        let observed = cluster.run(cluster.backend(&case).observe(&order.target, Some(&order))).unwrap();
+        observed.machine.unwrap().restarted_for
+    };
+    assert_eq!(seen(), None);
+    assert_eq!(update(&case, &cluster, &restart), ["DELETE virtualmachineinstances.kubevirt.io/default/vm"]);
+    assert_eq!(seen().as_deref(), Some("noon"));
+}
+
+#[test]
+fn a_machine_goes_before_its_volumes_and_only_what_is_asked_goes() {
+    let (case, cluster) =
+        made("spec: {template: small, disks: [{name: data, size: 1Gi, reclaimPolicy: Retain}]}");
+    let root = Part::Disks(vec!["root".to_owned()]);
+    let (progress, writes) = delete(&case, &cluster, &root);
+    assert_eq!((progress, writes.len()), (Progress::Working("the machine still has vm-root".to_owned()), 0));
+    let (_, writes) = delete(&case, &cluster, &Part::Machine);
+    assert_eq!(writes, ["DELETE virtualmachines.kubevirt.io/default/vm"]);
+    let (_, writes) = delete(&case, &cluster, &root);
+    assert_eq!(writes, ["DELETE persistentvolumeclaims/default/vm-root"]);
+    for part in [Part::Machine, root] {
+        assert_eq!(delete(&case, &cluster, &part), (Progress::Done, Vec::new()));
+    }
+    let observed = cluster.run(cluster.backend(&case).observe(&case.order().target, None)).unwrap();
+    assert_eq!((observed.machine, observed.disks.len()), (None, 1));
+}
+
+#[test]
+fn what_nobody_collects_in_a_remote_cluster_is_not_forgotten() {
+    let remote = "{is_remote: true, spec: {template: small, cloudInit: {userData: x}}}";
+    let (case, cluster) = made(remote);
+    let left = |case: &Case, cluster: &StandIn| {
+        let observed = cluster.run(cluster.backend(case).observe(&case.order().target, None)).unwrap();
+        observed.disks.iter().map(|disk| disk.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(left(&case, &cluster), ["root"]);
+    delete(&case, &cluster, &Part::Machine);
+    assert_eq!(left(&case, &cluster), ["Secret vm-cloudinit", "root"]);
+    let (_, writes) = delete(&case, &cluster, &Part::Disks(left(&case, &cluster)));
+    assert_eq!(
+        writes,
+        ["DELETE secrets/default/vm-cloudinit", "DELETE persistentvolumeclaims/default/vm-root"]
+    );
+    assert_eq!(left(&case, &cluster), Vec::<String>::new());
+    let (case, cluster) = made("spec: {template: small, cloudInit: {userData: x}}");
+    delete(&case, &cluster, &Part::Machine);
+    assert_eq!(left(&case, &cluster), ["root"]);
+}
+
+#[test]
+fn a_filled_volume_goes_by_its_data_volume() {
+    let (case, cluster) =
+        made("spec: {template: small, disks: [{name: root, source: {image: quay.io/a/b}}]}");
+    let filled = cluster.object("DataVolume").unwrap();
+    cluster.add(
+        Kind::PersistentVolumeClaim,
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": "vm-root", "namespace": "default", "labels": filled["metadata"]["labels"],
+                "ownerReferences": [{ "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "vm-root", "uid": filled["metadata"]["uid"] }],
+            },
+            "spec": {},
+        }),
+    );
+    delete(&case, &cluster, &Part::Machine);
+    let (progress, writes) = delete(&case, &cluster, &Part::Disks(vec!["root".to_owned()]));
+    assert_eq!(writes, ["DELETE datavolumes.cdi.kubevirt.io/default/vm-root"]);
+    assert!(matches!(progress, Progress::Working(_)));
+}
+
+#[test]
+fn another_machine_of_the_same_name_is_never_touched() {
+    let (case, cluster) = made("spec: {template: small}");
+    cluster.change("VirtualMachine", |machine| {
+        machine["metadata"]["labels"]["vitistack.io/identity"] = json!("another");
+    });
+    let before = cluster.objects();
+    assert_eq!(delete(&case, &cluster, &Part::Machine), (Progress::Done, Vec::new()));
+    for change in
+        [Update::Specification, Update::Start, Update::Stop, Update::Restart { request: "now".to_owned() }]
+    {
+        let failure = cluster.run(cluster.backend(&case).update(&case.order(), &change)).unwrap_err();
+        assert_eq!((failure.kind, failure.reason), (ErrorKind::Refused, reason::NAME_TAKEN));
+    }
+    assert_eq!(cluster.objects(), before);
+}
+
+#[test]
+fn a_cache_that_lags_does_not_let_a_machine_go() {
+    let (made, cluster) = made("spec: {template: small}");
+    let blind = std::sync::Arc::new(case("spec: {template: small}").reader());
+    let backend = vitistack_machine::kubevirt::KubeVirt::new(cluster.client(), blind, made.settings());
+    let observed = cluster.run(backend.observe(&made.order().target, None)).unwrap();
+    assert!(observed.machine.is_some());
+    cluster.writes();
+    assert_eq!(cluster.run(backend.create(&made.order())), Ok(Progress::Done));
+    assert_eq!(cluster.writes(), ["POST persistentvolumeclaims/default/vm-root"]);
+}

@@ -1,0 +1,284 @@
+//! What the objects in a cluster mean.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use vitistack_machine::Backend;
+use vitistack_plan::machine::Observed;
+
+use super::{
+    stage::{Case, IDENTITY, case},
+    standin::StandIn,
+};
+
+#[derive(Deserialize)]
+struct State {
+    title: String,
+    vm: Option<Value>,
+    vmi: Option<Value>,
+}
+
+/// Lays one value over another.
+fn merge(base: &mut Value, over: &Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (field, value) in over {
+                merge(base.entry(field).or_insert(Value::Null), value);
+            }
+        }
+        (base, over) => *base = over.clone(),
+    }
+}
+
+fn laid_over(kind: &str, spec: &Value, over: &Value) -> Value {
+    let mut object = json!({
+        "kind": kind, "apiVersion": "kubevirt.io/v1",
+        "metadata": { "name": "vm", "namespace": "default", "labels": { "vitistack.io/identity": IDENTITY } },
+        "spec": spec,
+    });
+    merge(&mut object, over);
+    object
+}
+
+fn tell(observed: &Observed) -> String {
+    let machine = observed.machine.as_ref().map_or_else(
+        || "no machine".to_owned(),
+        |machine| {
+            let mut told = format!("{:?}", machine.power);
+            let mut add = |name: &str, value: Option<String>| {
+                if let Some(value) = value {
+                    told.extend(["\n  ", name, ": ", &value]);
+                }
+            };
+            add("instance", machine.instance.clone());
+            add("node", machine.node.clone());
+            add("addresses", (!machine.addresses.is_empty()).then(|| machine.addresses.join(", ")));
+            add("started", machine.started.map(|time| time.to_string()));
+            add("restarted for", machine.restarted_for.clone());
+            add("restart needed", machine.restart_needed.then(|| "yes".to_owned()));
+            told
+        },
+    );
+    let task = observed.task.iter().map(|task| format!("\n  task: {task}"));
+    let problems = observed
+        .problems
+        .iter()
+        .map(|problem| format!("\n  {}: {}", problem.refusal().reason, problem.refusal()));
+    format!("{machine}{}", task.chain(problems).collect::<String>())
+}
+
+#[test]
+fn every_state_of_kubevirt_is_understood() {
+    let yaml = include_str!("../../cases/kubevirt/states.yaml");
+    let states: Vec<State> = serde_saphyr::from_str(yaml).unwrap();
+    let told = states.iter().map(|state| {
+        let mut case = case("spec: {template: small}");
+        let vm = state
+            .vm
+            .as_ref()
+            .map(|over| laid_over("VirtualMachine", &json!({ "runStrategy": "Always" }), over));
+        let vmi = state.vmi.as_ref().map(|over| laid_over("VirtualMachineInstance", &json!({}), over));
+        case.cluster = [vm, vmi].into_iter().flatten().collect();
+        format!("{}\n  {}\n", state.title, tell(&case.observed()))
+    });
+    insta::assert_snapshot!(told.collect::<String>());
+}
+
+/// The case with everything in its cluster that it asks for, as if all was sent and the claims got their volumes.
+fn settled(yaml: &str) -> Case {
+    let mut case = case(yaml);
+    let cluster = StandIn::new(&case);
+    cluster.run(cluster.backend(&case).create(&case.order())).unwrap();
+    case.cluster = cluster.objects();
+    case.cluster.retain(|object| object["kind"] != "StorageClass");
+    for object in &mut case.cluster {
+        if object["kind"] == "PersistentVolumeClaim" {
+            let size = object["spec"]["resources"]["requests"]["storage"].clone();
+            object["status"] = json!({ "phase": "Bound", "capacity": { "storage": size } });
+        }
+    }
+    case
+}
+
+const FULL: &str = "{spec: {template: small, disks: [{name: data, size: 1Gi, source: {image: quay.io/a/b}}], networks: [{name: eth0, networkName: prod}], cloudInit: {userData: '#cloud-config', networkData: x}}, networks: {prod: {bridge: br0}}}";
+
+#[test]
+fn a_machine_that_is_as_ordered_needs_no_write() {
+    for yaml in ["sample: machine-basic", FULL] {
+        let case = settled(yaml);
+        assert_eq!(case.writes(), Vec::<String>::new());
+        assert!(case.observed().machine.unwrap().is_current);
+    }
+}
+
+/// The writes that a change brings: of the spec, from `before` to `after`, and of what is in the cluster.
+fn writes_after(before: &str, after: &str, change: impl Fn(&mut Value)) -> Vec<String> {
+    let mut settled = settled(&format!("spec: {before}"));
+    settled.cluster.iter_mut().for_each(change);
+    let mut changed = case(&format!("spec: {after}"));
+    changed.cluster = settled.cluster;
+    changed.writes()
+}
+
+fn told(title: &str, writes: &[String]) -> String {
+    let writes = if writes.is_empty() { "nothing".to_owned() } else { writes.join("\n  ") };
+    format!("{title}\n  {writes}\n")
+}
+
+#[test]
+fn whatever_changes_in_the_spec_is_written_and_nothing_else() {
+    const SMALL: &str = "{template: small}";
+    let keep = |_: &mut Value| {};
+    let mut lines: Vec<String> = [
+        ("nothing", SMALL, SMALL),
+        ("more processors", SMALL, "{template: small, resources: {cpu: {cores: 2}}}"),
+        ("switched off: a matter of power alone", SMALL, "{template: small, powerState: Stopped}"),
+        ("a larger disk", SMALL, "{template: small, disks: [{name: root, size: 30Gi}]}"),
+        (
+            "a larger disk of a class that does not let it grow",
+            "{template: small, disks: [{name: root, storageClass: rigid}]}",
+            "{template: small, disks: [{name: root, storageClass: rigid, size: 30Gi}]}",
+        ),
+        ("a disk to be kept", SMALL, "{template: small, disks: [{name: root, reclaimPolicy: Retain}]}"),
+        ("one more disk", SMALL, "{template: small, disks: [{name: data, size: 1Gi}]}"),
+        ("a disk less", "{template: small, disks: [{name: data, size: 1Gi}]}", SMALL),
+        ("cloud-init", SMALL, "{template: small, cloudInit: {userData: one}}"),
+        (
+            "other user data",
+            "{template: small, cloudInit: {userData: one}}",
+            "{template: small, cloudInit: {userData: other}}",
+        ),
+        ("no cloud-init any more", "{template: small, cloudInit: {userData: one}}", SMALL),
+    ]
+    .iter()
+    .map(|(title, before, after)| told(title, &writes_after(before, after, keep)))
+    .collect();
+    let unbound = |object: &mut Value| {
+        object.as_object_mut().unwrap().remove("status");
+    };
+    let larger = "{template: small, disks: [{name: root, size: 30Gi}]}";
+    lines.push(told("a larger disk that has no volume yet", &writes_after(SMALL, larger, unbound)));
+    insta::assert_snapshot!(lines.concat());
+}
+
+#[test]
+fn what_others_change_is_put_right_and_what_they_add_is_left() {
+    const SMALL: &str = "{template: small}";
+    let after = |change: fn(&mut Value)| {
+        writes_after(SMALL, SMALL, |object| {
+            if object["kind"] == "VirtualMachine" {
+                change(object);
+            }
+        })
+    };
+    let put_right = ["apply VirtualMachine default/vm"];
+    let is_left: [&str; 0] = [];
+    assert_eq!(
+        after(|machine| machine["spec"]["template"]["spec"]["domain"]["cpu"]["cores"] = json!(8)),
+        put_right
+    );
+    assert_eq!(after(|machine| machine["spec"]["runStrategy"] = json!("Manual")), put_right);
+    // The switch is told as power, whoever used it.
+    assert_eq!(after(|machine| machine["spec"]["runStrategy"] = json!("Halted")), is_left);
+    let additions = |machine: &mut Value| {
+        machine["metadata"]["annotations"]["kubevirt.io/latest-observed-api-version"] = json!("v1");
+        let spec = &mut machine["spec"]["template"]["spec"];
+        spec["domain"]["machine"] = json!({ "type": "q35" });
+        spec["domain"]["resources"] = json!({});
+        spec["architecture"] = json!("amd64");
+        spec["volumes"].as_array_mut().unwrap().push(json!({ "name": "plugged-in" }));
+    };
+    assert_eq!(after(additions), is_left);
+}
+
+#[test]
+fn what_can_never_change_is_told() {
+    let told = |yaml: &str, spec: &str| {
+        let mut after = case(&format!("spec: {spec}"));
+        after.cluster = settled(yaml).cluster;
+        after.observed().machine.unwrap().unchangeable.join("\n")
+    };
+    let root = |fields: &str| format!("{{template: small, disks: [{{name: root, {fields}}}]}}");
+    let rigid = format!("spec: {}", root("storageClass: rigid"));
+    let lines = [
+        told("spec: {template: small}", &root("storageClass: fast-ssd")),
+        told("spec: {template: small}", &root("accessMode: ReadWriteMany")),
+        told("spec: {template: small}", &root("volumeMode: Block")),
+        told("spec: {template: small}", &root("size: 10Gi")),
+        told("spec: {template: small}", &root("source: {image: quay.io/a/b}")),
+        told(&rigid, &root("storageClass: rigid, size: 30Gi")),
+        told("spec: {template: small}", "{template: small}"),
+    ];
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn disks_are_told_by_their_names_also_when_the_machine_is_gone() {
+    let mut kept =
+        settled("spec: {template: small, disks: [{name: data, size: 1Gi, reclaimPolicy: Retain}]}");
+    let seen = |case: &Case| {
+        let disks = case.observed().disks;
+        disks
+            .iter()
+            .map(|disk| {
+                format!(
+                    "{} {:?} {:?} ready={} attached={}",
+                    disk.name,
+                    disk.size.as_ref().map(ToString::to_string),
+                    disk.reclaim_policy,
+                    disk.is_ready,
+                    disk.is_attached
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        seen(&kept),
+        [
+            "data Some(\"1Gi\") Retain ready=true attached=true",
+            "root Some(\"20Gi\") Delete ready=true attached=true"
+        ]
+    );
+    kept.cluster.retain(|object| object["kind"] != "VirtualMachine");
+    assert_eq!(
+        seen(&kept),
+        [
+            "data Some(\"1Gi\") Retain ready=true attached=false",
+            "root Some(\"20Gi\") Delete ready=true attached=false"
+        ]
+    );
+}
+
+#[test]
+fn a_disk_that_was_taken_off_is_attached_while_the_instance_runs_with_it() {
+    let mut case = case("spec: {template: small}");
+    let before = settled("spec: {template: small, disks: [{name: data, size: 1Gi}]}");
+    case.cluster = before.cluster;
+    case.cluster.retain(|object| object["kind"] != "VirtualMachine");
+    let volumes =
+        json!({ "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "vm-data" } }] });
+    case.cluster.push(laid_over("VirtualMachineInstance", &volumes, &json!({})));
+    let disks = case.observed().disks;
+    assert!(disks.iter().any(|disk| disk.name == "data" && disk.is_attached));
+    assert!(disks.iter().any(|disk| disk.name == "root" && !disk.is_attached));
+}
+
+#[test]
+fn a_volume_that_is_being_filled_is_not_ready() {
+    let mut case = settled("spec: {template: small, disks: [{name: root, source: {image: quay.io/a/b}}]}");
+    let claim = json!({
+        "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "vm-root", "namespace": "default", "labels": { "vitistack.io/identity": IDENTITY } },
+        "spec": { "resources": { "requests": { "storage": "21Gi" } } },
+        "status": { "phase": "Bound", "capacity": { "storage": "21Gi" } },
+    });
+    case.cluster.push(claim);
+    for (phase, is_ready) in [("ImportInProgress", false), ("Succeeded", true)] {
+        for object in &mut case.cluster {
+            if object["kind"] == "DataVolume" {
+                object["status"]["phase"] = json!(phase);
+            }
+        }
+        let disks = case.observed().disks;
+        assert_eq!((disks.len(), disks[0].name.as_str(), disks[0].is_ready), (1, "root", is_ready));
+    }
+}

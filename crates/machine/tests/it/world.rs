@@ -1,0 +1,164 @@
+//! What a world does: room, zones, dice, changes, secrets.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures::StreamExt as _;
+use vitistack_machine::{
+    Backend as _, Changes as _, ErrorKind, Progress, Update,
+    simulated::{Room, Settings},
+};
+use vitistack_plan::{
+    Redacted,
+    machine::{DesiredCloudInit, Power, Problem, SecretPart},
+};
+use vitistack_types::{
+    conditions::reason,
+    decode, samples,
+    v1alpha1::{DiskSource, MachineProvider},
+};
+
+use crate::fixture::{Process, latency, order};
+
+#[tokio::test]
+async fn a_full_world_says_what_it_lacks_before_and_when_it_is_asked() {
+    for (room, what) in [
+        (Room { machines: Some(1), ..Room::default() }, "1 more of machines"),
+        (Room { cpu: Some(1), ..Room::default() }, "1 more of cpu"),
+        (Room { memory: Some(3 << 30), ..Room::default() }, "2Gi more of memory"),
+        (Room { storage: Some(30 << 30), ..Room::default() }, "20Gi more of storage"),
+    ] {
+        let process = Process::start(Settings { room, ..Settings::default() }).await;
+        process.backend.create(&order("first")).await.unwrap();
+        let second = order("second");
+        let observed = process.backend.observe(&second.target, Some(&second)).await.unwrap();
+        let told = observed.problems.first().map(Problem::refusal).unwrap();
+        assert_eq!(told.reason, reason::INSUFFICIENT_RESOURCES);
+        assert!(told.message.contains(what), "{}", told.message);
+        let error = process.backend.create(&second).await.unwrap_err();
+        assert_eq!((error.kind, &error.message), (ErrorKind::NoCapacity, &told.message));
+        assert_eq!(process.backend.inspect(|world| world.machines().count()), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_resize_beyond_the_room_is_refused_and_the_machine_stays_as_it_is() {
+    let room = Room { cpu: Some(2), ..Room::default() };
+    let process = Process::start(Settings { room, ..Settings::default() }).await;
+    let mut order = order("one");
+    process.backend.create(&order).await.unwrap();
+    order.desired.cpu.cores = 3;
+    let error = process.backend.update(&order, &Update::Specification).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NoCapacity);
+    let machine = process.backend.observe(&order.target, Some(&order)).await.unwrap().machine.unwrap();
+    assert_eq!((machine.cpu.unwrap().cores, machine.is_current), (1, false));
+}
+
+#[tokio::test]
+async fn machines_without_a_zone_are_spread_over_zones_and_hosts() {
+    let zones = vec!["north".to_owned(), "south".to_owned()];
+    let process = Process::start(Settings { zones, ..Settings::default() }).await;
+    for number in 0..6 {
+        process.backend.create(&order(&format!("vm-{number}"))).await.unwrap();
+    }
+    let (hosts, addresses): (BTreeSet<_>, BTreeSet<_>) = process
+        .backend
+        .inspect(|world| world.machines().map(|machine| (machine.host.clone(), machine.addresses())).unzip());
+    assert_eq!((hosts.len(), addresses.len()), (6, 6));
+    assert!(hosts.contains("north-host-1") && hosts.contains("south-host-3"), "{hosts:?}");
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_there_is_told_and_one_that_is_there_is_copied() {
+    let process = Process::start(Settings::default()).await;
+    let mut copy = order("copy");
+    copy.desired.disks[0].source = Some(DiskSource::claim("first-root"));
+    let observed = process.backend.observe(&copy.target, Some(&copy)).await.unwrap();
+    assert!(matches!(observed.problems.as_slice(), [Problem::Storage(_)]), "{observed:?}");
+    let error = process.backend.create(&copy).await.unwrap_err();
+    assert!(error.kind == ErrorKind::Refused && error.message.contains("first-root"), "{error:?}");
+    process.backend.create(&order("first")).await.unwrap();
+    assert_eq!(process.backend.create(&copy).await.unwrap(), Progress::Done);
+}
+
+#[tokio::test]
+async fn a_field_that_cannot_change_is_refused_by_name_and_the_rest_is_done() {
+    let process = Process::start(Settings::default()).await;
+    let mut order = order("one");
+    process.backend.create(&order).await.unwrap();
+    order.desired.disks[0].storage_class = Some("fast".to_owned());
+    order.desired.disks[0].size = "30Gi".parse().unwrap();
+    let error = process.backend.update(&order, &Update::Specification).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Refused);
+    assert!(error.message.contains("disks[root].storageClass"), "{error}");
+    let observed = process.backend.observe(&order.target, Some(&order)).await.unwrap();
+    assert_eq!(observed.disks[0].size, Some("30Gi".parse().unwrap()));
+    let machine = observed.machine.unwrap();
+    assert!(machine.is_current, "what can change has changed");
+    assert!(!machine.unchangeable.is_empty(), "the rest is told");
+}
+
+#[tokio::test]
+async fn a_listener_hears_of_what_is_asked_and_of_what_time_brings() {
+    let process = Process::start(latency(5)).await;
+    let mut changes = process.backend.changes();
+    let order = order("one");
+    process.backend.create(&order).await.unwrap();
+    assert_eq!(changes.next().await.unwrap(), order.target.identity);
+    let power = |machine: Option<vitistack_plan::machine::ObservedMachine>| machine.unwrap().power;
+    let observed = process.backend.observe(&order.target, None).await.unwrap();
+    assert_eq!((power(observed.machine), observed.task.is_some()), (Power::Starting, true));
+    // Nobody calls anything from here on: only the clock moves.
+    process.clock.advance(Duration::from_secs(5));
+    assert_eq!(changes.next().await.unwrap(), order.target.identity);
+    let observed = process.backend.observe(&order.target, None).await.unwrap();
+    assert_eq!((power(observed.machine), observed.task), (Power::Running, None));
+}
+
+#[tokio::test]
+async fn a_secret_is_noticed_when_it_changes_and_stands_in_no_saved_byte() {
+    let process = Process::start(Settings::default()).await;
+    let mut order = order("one");
+    let mut give = |content: &str| {
+        order.desired.cloud_init = Some(DesiredCloudInit {
+            user_data: None,
+            network_data: None,
+            secret: Some(SecretPart {
+                name: "secret".to_owned(),
+                key: "key".to_owned(),
+                content: Redacted::new(content.to_owned()),
+            }),
+        });
+        order.clone()
+    };
+    let (first, second) = (give("hunter2"), give("hunter3"));
+    process.backend.create(&first).await.unwrap();
+    for (order, is_current) in [(&first, true), (&second, false)] {
+        let observed = process.backend.observe(&order.target, Some(order)).await.unwrap();
+        assert_eq!(observed.machine.unwrap().is_current, is_current);
+    }
+    let stored = process.store.load().await.unwrap();
+    assert!(!stored.records.is_empty());
+    assert!(stored.records.iter().all(|record| !String::from_utf8_lossy(record).contains("hunter")));
+}
+
+#[tokio::test]
+async fn the_settings_follow_from_the_provider() {
+    let sample = samples().iter().find(|sample| sample.name == "machine-provider-simulated").unwrap();
+    let provider: MachineProvider = decode(serde_saphyr::from_str(sample.manifest).unwrap()).unwrap();
+    let settings = Settings::from(&provider.spec);
+    assert_eq!(
+        settings,
+        Settings {
+            seed: 7,
+            latency: Duration::from_secs(2),
+            zones: vec!["zone-a".to_owned(), "zone-b".to_owned()],
+            room: Room {
+                machines: Some(100),
+                cpu: Some(400),
+                memory: Some(2 << 40),
+                storage: Some(50 << 40),
+            },
+            ..Settings::default()
+        }
+    );
+}
