@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod crash;
+
 use std::process::{Command, Output, Stdio};
 
 fn vitistack(arguments: &[&str]) -> Output {
