@@ -1,4 +1,5 @@
 //! Clients that nobody here wrote, unchanged, over the socket: kubectl, helm, the official Python client, a client-go informer.
+//! What kubectl is asked for is asked of the real server, too, so that a test cannot expect what only ours does.
 
 use std::{
     io::Write as _,
@@ -8,13 +9,19 @@ use std::{
 
 use tempfile::TempDir;
 use vitistack_apiserver::{ServeOptions, Serving, serve};
-use vitistack_testkit::Tools;
+use vitistack_testkit::{KubeServer, Options, Tools};
+
+/// An API server.
+enum Server {
+    Ours { _serving: Serving },
+    Real(KubeServer),
+}
 
 /// A served API and the programs to try it with.
 struct Bed {
     tools: Tools,
     directory: TempDir,
-    _serving: Serving,
+    server: Server,
 }
 
 impl Bed {
@@ -22,11 +29,22 @@ impl Bed {
         let directory = TempDir::new().unwrap();
         let data_dir = Some(directory.path().to_owned());
         let options = ServeOptions { listen: "127.0.0.1:0".parse().unwrap(), data_dir, kubeconfig: None };
-        Self { tools: Tools::find().unwrap(), _serving: serve(options).await.unwrap(), directory }
+        let server = Server::Ours { _serving: serve(options).await.unwrap() };
+        Self { tools: Tools::find().unwrap(), server, directory }
+    }
+
+    /// The real server, with the controllers that delete namespaces.
+    async fn real() -> Self {
+        let options = Options { has_controller_manager: true, ..Options::default() };
+        let server = Server::Real(KubeServer::start(&options).await.unwrap());
+        Self { tools: Tools::find().unwrap(), server, directory: TempDir::new().unwrap() }
     }
 
     fn kubeconfig(&self) -> PathBuf {
-        self.directory.path().join("kubeconfig")
+        match &self.server {
+            Server::Ours { .. } => self.directory.path().join("kubeconfig"),
+            Server::Real(server) => server.kubeconfig_path(),
+        }
     }
 
     fn command(&self, program: &Path, arguments: &[&str]) -> Command {
@@ -101,8 +119,21 @@ const BOAT: &str =
     "apiVersion: example.com/v1\nkind: Boat\nmetadata: {name: argo}\nspec: {oars: 50, name: Argo}\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_works_as_on_a_cluster() {
+async fn kubectl_works_on_our_server() {
     let bed = Bed::new().await;
+    use_kubectl(&bed);
+    conflict(&bed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_works_the_same_on_the_real_server() {
+    let bed = Bed::real().await;
+    use_kubectl(&bed);
+    conflict(&bed);
+}
+
+/// What people do with kubectl.
+fn use_kubectl(bed: &Bed) {
     assert!(bed.feed(&["apply", "-f", "-"], DEFINITION).status.success());
     bed.kubectl(&["wait", "crd/boats.example.com", "--for=condition=Established", "--timeout=60s"]);
     assert!(said(&bed.feed(&["apply", "-f", "-"], BOAT), &["apply"]).contains("argo created"));
@@ -148,9 +179,8 @@ async fn kubectl_works_as_on_a_cluster() {
     assert_eq!(bed.kubectl(&["get", "boats", "-A", "-o", "name"]), "");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn server_side_apply_by_two_managers_conflicts_and_can_be_forced() {
-    let bed = Bed::new().await;
+/// Server-side apply by two managers conflicts, and can be forced.
+fn conflict(bed: &Bed) {
     let config = |value: &str| {
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: shared}}\ndata: {{key: {value}}}\n")
     };
