@@ -134,7 +134,7 @@ impl Server {
     fn object(&self, served: &Served, key: &Key) -> Option<(Arc<Resource>, Value)> {
         let resource = resource_of(served, key)?;
         let entry = self.store.get(key)?;
-        let object = resource.from_stored(&entry.bytes);
+        let object = resource.read_stored(&entry.bytes);
         Some((resource, object))
     }
 
@@ -271,15 +271,7 @@ impl Server {
         let mut left = 0;
         for resource in served.stored().filter(|resource| resource.namespaced) {
             let scope = Scope { resource: Arc::clone(&resource.storage), namespace: Some(name.to_owned()) };
-            let page = self.store.list(&scope, None, None, None).unwrap_or_default();
-            for (_, entry) in page.entries {
-                let object = document::parse(&entry.bytes);
-                if !metadata::deleting(&object) {
-                    let key = crate::registry::key(resource, &object);
-                    self.discard(resource, &key, Propagation::Background, metadata::text(&object, "uid"))
-                        .await;
-                }
-            }
+            self.discard_all(resource, &scope).await;
             left += self.store.list(&scope, None, None, None).map_or(0, |page| page.entries.len());
         }
         if left == 0 {
@@ -290,6 +282,18 @@ impl Server {
                 }
             })
             .await;
+        }
+    }
+
+    /// Deletes what is in the scope and not on its way out yet.
+    async fn discard_all(&self, resource: &Resource, scope: &Scope) {
+        let page = self.store.list(scope, None, None, None).unwrap_or_default();
+        for (_, entry) in page.entries {
+            let object = document::parse(&entry.bytes);
+            if !metadata::deleting(&object) {
+                let key = crate::registry::key(resource, &object);
+                self.discard(resource, &key, Propagation::Background, metadata::text(&object, "uid")).await;
+            }
         }
     }
 
@@ -309,15 +313,7 @@ impl Server {
         let storage: Arc<str> = Arc::from(format!("{}/{}", text("/spec/group"), text("/spec/names/plural")));
         let scope = Scope { resource: Arc::clone(&storage), namespace: None };
         if let Some(resource) = served.stored().find(|resource| resource.storage == storage) {
-            let page = self.store.list(&scope, None, None, None).unwrap_or_default();
-            for (_, entry) in page.entries {
-                let object = document::parse(&entry.bytes);
-                if !metadata::deleting(&object) {
-                    let key = crate::registry::key(resource, &object);
-                    self.discard(resource, &key, Propagation::Background, metadata::text(&object, "uid"))
-                        .await;
-                }
-            }
+            self.discard_all(resource, &scope).await;
         }
         if self.store.list(&scope, None, None, None).is_ok_and(|page| page.entries.is_empty()) {
             self.drop_finalizer(&definitions, &key, definitions::FINALIZER).await;

@@ -3,29 +3,29 @@
 //! [`ApiServer`] is a tower service over a [`store::Store`]: `kube::Client` can use it without a socket, and
 //! [`ApiServer::listen`] serves it on loopback over TLS for kubectl and any other client.
 
-pub mod body;
-pub mod discovery;
+mod body;
+mod discovery;
 pub mod faults;
-pub mod garbage;
-pub mod kinds;
-pub mod listen;
-pub mod managed_fields;
-pub mod metadata;
-pub mod names;
-pub mod openapi;
-pub mod patch;
-pub mod protobuf;
-pub mod registry;
-pub mod reply;
-pub mod request;
-pub mod schema;
-pub mod selector;
-pub mod server;
-pub mod status;
+mod garbage;
+mod kinds;
+mod listen;
+mod managed_fields;
+mod metadata;
+mod names;
+mod openapi;
+mod patch;
+mod protobuf;
+mod registry;
+mod reply;
+mod request;
+mod schema;
+mod selector;
+mod server;
+mod status;
 pub mod store;
-pub mod table;
-pub mod tls;
-pub mod verbs;
+mod table;
+mod tls;
+mod verbs;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -43,7 +43,7 @@ use tower::Service;
 
 pub use self::listen::{ServeError, ServeOptions, Serving, serve};
 use self::server::{Clock, KnowsToken, Server};
-use self::status::Failure;
+pub use self::status::Failure;
 use self::store::Store;
 use self::store::memory::MemoryStore;
 use self::tls::Token;

@@ -217,7 +217,7 @@ impl Resource {
 
     /// A stored object in this version.
     #[must_use]
-    pub fn from_stored(&self, bytes: &[u8]) -> Value {
+    pub fn read_stored(&self, bytes: &[u8]) -> Value {
         let mut object = document::parse(bytes);
         if let Some(schema) = &self.stored_schema {
             schema.prune(&mut object);
@@ -225,7 +225,7 @@ impl Resource {
         }
         if self.stored_as != self.api_version() {
             if let Some(kind) = self.kind_rules() {
-                (kind.from_stored)(&mut object);
+                (kind.read_stored)(&mut object);
             }
             if let Some(members) = object.as_object_mut() {
                 members.insert("apiVersion".to_owned(), self.api_version().into());

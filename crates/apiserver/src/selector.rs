@@ -255,13 +255,6 @@ impl FieldSelector {
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
-
-    /// The one name it asks for, if it does.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        let term = self.terms.iter().find(|(field, _, equal)| *equal && field == "metadata.name");
-        term.map(|(_, value, _)| value.as_str())
-    }
 }
 
 fn field_text(object: &Value, field: &str) -> String {

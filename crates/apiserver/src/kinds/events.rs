@@ -29,7 +29,7 @@ pub const KINDS: &[BuiltIn] = &[
     BuiltIn {
         group: "events.k8s.io",
         to_stored: to_core,
-        from_stored: from_core,
+        read_stored: from_core,
         schema: schema_of::<Event>,
         prepare: prepare_new,
         validate: validate_new,

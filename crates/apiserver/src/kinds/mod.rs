@@ -58,7 +58,7 @@ pub struct BuiltIn {
     /// Turns an object into the stored version, and back.
     pub to_stored: fn(&mut Value),
     /// Turns a stored object into this version.
-    pub from_stored: fn(&mut Value),
+    pub read_stored: fn(&mut Value),
     /// The schema.
     pub schema: fn() -> Value,
     /// Sets defaults, as if the client had.
@@ -104,7 +104,7 @@ impl BuiltIn {
         stored_in: "",
         stored_as: "v1",
         to_stored: unchanged,
-        from_stored: unchanged,
+        read_stored: unchanged,
         schema: empty,
         default: unchanged,
         prepare: nothing,

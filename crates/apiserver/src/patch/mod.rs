@@ -70,16 +70,11 @@ pub enum PatchError {
     },
 }
 
+#[cfg(test)]
 impl PatchError {
-    /// The HTTP status of the answer.
-    #[must_use]
-    pub fn status(&self) -> u16 {
-        match self {
-            PatchError::DecodePatch { .. } => 400,
-            PatchError::CountOperations { .. } => 413,
-            PatchError::ApplyPatch { .. } => 422,
-            PatchError::MatchPatch { .. } => 500,
-        }
+    /// The HTTP status that a client gets for it.
+    pub(crate) fn status(&self) -> u16 {
+        crate::verbs::patch::patch_failure(self).code.as_u16()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Node, Schema};
+use crate::schema::{Node, Schema, go_type};
 
 use super::{GO_OBJECT, PatchError, check_depth, parse, wrong_type};
 
@@ -206,15 +206,7 @@ fn unknown_directive(fields: &Map<String, Value>) -> PatchError {
 }
 
 fn not_a_list(value: &Value) -> PatchError {
-    let found = match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    };
+    let found = go_type(value);
     mismatch(format!("expected a []interface {{}}, but received a {found}"))
 }
 

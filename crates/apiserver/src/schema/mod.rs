@@ -38,7 +38,7 @@ use serde_json::Value;
 
 pub(crate) use native::QUANTITY;
 pub(crate) use node::{Additional, ListType, MAX_DEPTH, Node, Type};
-pub(crate) use value::{marshal, quote};
+pub(crate) use value::{go_type, marshal, quote};
 
 use node::Reader;
 use path::Path;
@@ -46,6 +46,7 @@ use value::print;
 
 /// Why a value was refused: the `reason` of one entry of `details.causes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::enum_variant_names, reason = "the words of Kubernetes")]
 pub enum CauseReason {
     /// The value breaks a rule.
     FieldValueInvalid,
@@ -275,6 +276,9 @@ impl Schema {
     }
 
     /// Checks an object, or a write to its status, and also tells which broken rules were let pass.
+    ///
+    /// For a write to the status only the keywords under `status` count, and messages name fields from there; list types
+    /// and rules see the whole object.
     #[must_use]
     pub fn judge(&self, object: &Value, old: Option<&Value>, status: bool) -> Verdict {
         let causes =
@@ -282,13 +286,6 @@ impl Schema {
         let mut verdict = Verdict { causes, passed: Vec::new() };
         self.validate_rest(object, old, &mut verdict);
         verdict
-    }
-
-    /// Checks a write to the status subresource: of the keywords, only those under `status` count, and messages
-    /// name fields from there; list types and rules see the whole object.
-    #[must_use]
-    pub fn validate_status(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-        self.judge(object, old, true).causes
     }
 
     fn status_faults(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {

@@ -174,6 +174,19 @@ fn write_json_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
+/// The Go type a decoder gives a value.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -19,13 +19,7 @@ const GENERATED_NAMES: usize = 8;
 pub async fn create(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let resource = &call.resource;
     let writer = Writer::of(call, "CreateOptions")?;
-    let decoded =
-        crate::body::object(&resource.kind, resource.kind_rules().is_some(), &call.content_type, &call.body)?;
-    let mut object = decoded.value;
-    write::check_kind(resource, &object, &call.body)?;
-    write::check_types(resource, &object)?;
-    write::set_kind(resource, &mut object);
-    let mut warnings = write::unknown_fields(resource, writer.validation, &decoded.doubled, &mut object)?;
+    let (mut object, mut warnings) = super::read(call, &writer)?;
     // Those about the object are for one that is taken; those about the text go with a refusal, too.
     let mut later = metadata::warnings(&object, None);
     later.extend(metadata::unique_owners(&mut object));

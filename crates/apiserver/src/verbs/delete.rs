@@ -12,7 +12,7 @@ use crate::reply::Reply;
 use crate::schema::{Cause, CauseReason};
 use crate::server::{Call, Server};
 use crate::status::Failure;
-use crate::store::{Entry, Expect, Key, WriteError};
+use crate::store::{Expect, Key, WriteError};
 
 /// What becomes of the dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -186,7 +186,7 @@ pub enum Deleted {
     /// The object is gone; as it was last.
     Gone(Value),
     /// It waits for its finalizers; as it is now.
-    Waiting(Value, Option<Entry>),
+    Waiting(Value),
 }
 
 /// Deletes one object.
@@ -200,15 +200,15 @@ pub async fn remove(
         let Some(entry) = server.store.get(key) else {
             return Err(Failure::not_found(resource.subject(), &key.name));
         };
-        let old = resource.from_stored(&entry.bytes);
+        let old = resource.read_stored(&entry.bytes);
         options.check(resource, &old)?;
         let new = marked(resource, &old, options.propagation, server.now());
         let gone = released(&new);
         if options.dry_run {
-            return Ok(if gone { Deleted::Gone(old) } else { Deleted::Waiting(new, None) });
+            return Ok(if gone { Deleted::Gone(old) } else { Deleted::Waiting(new) });
         }
         if !gone && new == old {
-            return Ok(Deleted::Waiting(old, Some(entry)));
+            return Ok(Deleted::Waiting(old));
         }
         // Watchers see the object go as it was; a namespace is always marked first.
         let last = if gone && &*resource.storage != "/namespaces" { &old } else { &new };
@@ -216,7 +216,7 @@ pub async fn remove(
             .await
         {
             Ok((object, _)) if gone => return Ok(Deleted::Gone(object)),
-            Ok((object, entry)) => return Ok(Deleted::Waiting(object, Some(entry))),
+            Ok((object, _)) => return Ok(Deleted::Waiting(object)),
             Err(WriteError::Unexpected { .. }) => {}
             Err(error) => return Err(write::store_failure(&error)),
         }
@@ -233,7 +233,7 @@ pub async fn delete(server: &Server, call: &Call) -> Result<Reply, Failure> {
         return Err(Failure::forbidden(resource.subject(), call.name(), why));
     }
     match remove(server, resource, &call.key(), &options).await? {
-        Deleted::Waiting(object, _) => Ok(Reply::value(super::get::shaped(server, call, object))),
+        Deleted::Waiting(object) => Ok(Reply::value(super::get::shaped(server, call, object))),
         Deleted::Gone(object) if resource.kind_rules().is_some_and(|kind| kind.answers_deleted) => {
             Ok(Reply::value(super::get::shaped(server, call, object)))
         }
@@ -269,7 +269,7 @@ pub async fn delete_collection(server: &Server, call: &Call) -> Result<Reply, Fa
     let page = server.store.list(&call.scope(), None, None, None).unwrap_or_default();
     let mut deleted = Vec::new();
     for (_, entry) in page.entries {
-        let object = call.resource.from_stored(&entry.bytes);
+        let object = call.resource.read_stored(&entry.bytes);
         if !filter.takes(&object) {
             continue;
         }
@@ -295,7 +295,7 @@ pub async fn delete_collection(server: &Server, call: &Call) -> Result<Reply, Fa
 /// Removes an object at once, finalizers or not: for those whose time is over.
 pub async fn purge(server: &Server, resource: &Resource, key: &Key) {
     let Some(entry) = server.store.get(key) else { return };
-    let old = resource.from_stored(&entry.bytes);
+    let old = resource.read_stored(&entry.bytes);
     let result =
         write::store(server, resource, key, Expect::Version(entry.version), &old, Some(&old), true).await;
     if let Err(error @ WriteError::Fail { .. }) = result {

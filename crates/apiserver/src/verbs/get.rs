@@ -32,7 +32,7 @@ pub fn answer(server: &Server, call: &Call, entry: &Entry) -> Reply {
     if call.accept.form == Form::Object && call.resource.serves_as_stored(&entry.bytes) {
         return Reply::bytes(entry.bytes.clone());
     }
-    Reply::value(shaped(server, call, call.resource.from_stored(&entry.bytes)))
+    Reply::value(shaped(server, call, call.resource.read_stored(&entry.bytes)))
 }
 
 /// One object in the form the client takes.
@@ -79,5 +79,5 @@ pub fn text(call: &Call, bytes: &Bytes) -> Bytes {
     if call.resource.serves_as_stored(bytes) {
         return bytes.clone();
     }
-    Bytes::from(call.resource.from_stored(bytes).to_string())
+    Bytes::from(call.resource.read_stored(bytes).to_string())
 }

@@ -238,7 +238,7 @@ fn answer(server: &Server, call: &Call, page: Page, question: &Question) -> Repl
         let mut kept = Vec::new();
         let mut cut = false;
         for (path, entry) in entries {
-            if !question.filter.takes(&call.resource.from_stored(&entry.bytes)) {
+            if !question.filter.takes(&call.resource.read_stored(&entry.bytes)) {
                 continue;
             }
             if question.limit.is_some_and(|limit| kept.len() == limit) {
@@ -281,7 +281,7 @@ fn list_metadata(version: u64, token: Option<&str>, remaining: Option<usize>) ->
 
 /// A list in the form the client takes.
 fn shaped(server: &Server, call: &Call, entries: &[Entry], metadata: &Value) -> Reply {
-    let objects = || entries.iter().map(|entry| call.resource.from_stored(&entry.bytes));
+    let objects = || entries.iter().map(|entry| call.resource.read_stored(&entry.bytes));
     match call.accept.form {
         Form::Object => Reply::bytes(joined(call, entries.iter().map(|entry| &entry.bytes), metadata)),
         Form::Partial => {
@@ -319,7 +319,7 @@ pub fn joined<'a>(call: &Call, objects: impl Iterator<Item = &'a Bytes>, metadat
         let object = if resource.kind_rules().is_none() || resource.serves_as_stored(bytes) {
             super::get::text(call, bytes)
         } else {
-            Bytes::from(super::delete::listed(call, resource.from_stored(bytes)).to_string())
+            Bytes::from(super::delete::listed(call, resource.read_stored(bytes)).to_string())
         };
         match object.strip_prefix(bare.as_bytes()).filter(|_| resource.kind_rules().is_some()) {
             Some(rest) => {

@@ -8,7 +8,7 @@ use crate::metadata;
 use crate::patch::PatchKind;
 use crate::registry::ScalePaths;
 use crate::reply::Reply;
-use crate::schema::{Cause, CauseReason};
+use crate::schema::{Cause, CauseReason, go_type};
 use crate::server::{Call, Server};
 use crate::status::Failure;
 use crate::table;
@@ -96,19 +96,6 @@ fn nested<'a>(object: &'a Value, path: &str, wanted: &str) -> Result<Option<&'a 
     if go_type(value) == wanted { Ok(Some(value)) } else { wrong(&walked, value, wanted) }
 }
 
-/// The Go type a decoder gives a value.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_i64() => "int64",
-        Value::Number(_) => "float64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
 fn paths(call: &Call) -> Result<&ScalePaths, Failure> {
     call.resource.scale.as_ref().ok_or_else(Failure::no_resource)
 }
@@ -116,7 +103,7 @@ fn paths(call: &Call) -> Result<&ScalePaths, Failure> {
 /// Reads the scale.
 pub fn get(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let entry = server.store.get(&call.key()).ok_or_else(|| call.not_found())?;
-    Ok(Reply::value(scale_of(paths(call)?, &call.resource.from_stored(&entry.bytes))?))
+    Ok(Reply::value(scale_of(paths(call)?, &call.resource.read_stored(&entry.bytes))?))
 }
 
 /// Sets the number a path of names leads to.

@@ -14,13 +14,7 @@ use crate::status::Failure;
 pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let resource = &call.resource;
     let writer = Writer::of(call, "UpdateOptions")?;
-    let decoded =
-        crate::body::object(&resource.kind, resource.kind_rules().is_some(), &call.content_type, &call.body)?;
-    let mut object = decoded.value;
-    write::check_kind(resource, &object, &call.body)?;
-    write::check_types(resource, &object)?;
-    write::set_kind(resource, &mut object);
-    let warnings = write::unknown_fields(resource, writer.validation, &decoded.doubled, &mut object)?;
+    let (mut object, warnings) = super::read(call, &writer)?;
     check_name(call, &object)?;
     metadata::fields(&mut object).insert("name".to_owned(), call.name().into());
     write::set_namespace(&mut object, call.namespace())?;

@@ -42,7 +42,7 @@ impl Lines {
     }
 
     fn shaped(&mut self, bytes: &Bytes, version: Option<u64>) -> Value {
-        let object = self.call.resource.from_stored(bytes);
+        let object = self.call.resource.read_stored(bytes);
         let mut shaped = super::get::shaped(&self.server, &self.call, object);
         if self.call.accept.form == Form::Table
             && let Some(members) = shaped.as_object_mut()
@@ -60,7 +60,7 @@ impl Lines {
 
     fn added(&mut self, entry: &Entry) -> Option<Bytes> {
         let taken =
-            self.filter.is_empty() || self.filter.takes(&self.call.resource.from_stored(&entry.bytes));
+            self.filter.is_empty() || self.filter.takes(&self.call.resource.read_stored(&entry.bytes));
         taken.then(|| self.line("ADDED", &entry.bytes, Some(entry.version)))
     }
 

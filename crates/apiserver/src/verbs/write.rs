@@ -518,7 +518,7 @@ pub async fn change(
         let Some(entry) = server.store.get(key) else {
             return Err(Failure::not_found(resource.subject(), &key.name));
         };
-        let old = resource.from_stored(&entry.bytes);
+        let old = resource.read_stored(&entry.bytes);
         let mut proposal = propose(&old)?;
         proposal.warnings.extend(metadata::unique_owners(&mut proposal.object));
         let mut warnings = proposal.warnings;

@@ -167,7 +167,9 @@ fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &
         (PowerState::Running, Power::Starting) => waiting("the machine starts"),
         (_, Power::Stopping) => waiting("the machine stops"),
         (PowerState::Running, Power::Failing(why)) => {
-            Verdict::Blocked(Refusal::new(reason::VM_FAILED, why.clone()))
+            // A backend that knows the cause tells it as a problem, with its own reason; the rest only fails.
+            let cause = observed.problems.first().map(|problem| problem.refusal().clone());
+            Verdict::Blocked(cause.unwrap_or_else(|| Refusal::new(reason::VM_FAILED, why.clone())))
         }
         (PowerState::Running, Power::Running) | (PowerState::Stopped, Power::Stopped) => Verdict::Settled,
     };

@@ -281,6 +281,10 @@ fn what_is_wrong_is_told_with_the_fix_and_left_when_it_is_gone() {
     story.say("all is well").round();
     story.real().power = Power::Failing("the guest crashes: look at its console".to_owned());
     story.say("the guest crashes").round();
+    let no_room = "no node has 8 cores free: add a node, or ask for less";
+    story.world().problems = vec![Problem::Machine(Refusal::new(reason::INSUFFICIENT_RESOURCES, no_room))];
+    story.say("it cannot be scheduled, and the provider knows why").round();
+    story.world().problems.clear();
     story.real().power = Power::Running;
     story.say("it runs again").round();
     insta::assert_snapshot!(story.page);
