@@ -6,7 +6,7 @@ use vitistack_types::{
     v1alpha1::{Machine, PowerState, ReclaimPolicy},
 };
 
-use super::{Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Step, Update};
+use super::{Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update};
 use crate::Refusal;
 
 /// Everything that was read of one machine.
@@ -22,6 +22,8 @@ pub struct Snapshot<'a> {
     pub twin: Option<&'a str>,
     /// Where it is, or is to be: `namespace/name` of the provider.
     pub placement: &'a str,
+    /// The provider's answer to a create that was just sent: it has no room.
+    pub no_room: Option<&'a Refusal>,
 }
 
 /// What happens next, once the steps are done.
@@ -139,13 +141,31 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
             verdict: Verdict::Blocked(Refusal::new(reason::NAME_TAKEN, message)),
         };
     }
-    if let Some(problem) = observed.problems.first() {
-        return Decision { steps: Vec::new(), verdict: Verdict::Blocked(problem.refusal().clone()) };
+    let full = |refusal: &&Refusal| refusal.reason == reason::INSUFFICIENT_RESOURCES;
+    let mut problems = observed.problems.iter().map(Problem::refusal);
+    if let Some(refusal) = snapshot.no_room.or_else(|| problems.clone().find(full)) {
+        return no_room(snapshot, observed, refusal);
+    }
+    if let Some(refusal) = problems.next() {
+        return Decision { steps: Vec::new(), verdict: Verdict::Blocked(refusal.clone()) };
     }
     let create = step(Action::Create, "the provider has no machine with its identity");
     Decision {
         steps: claim(snapshot).into_iter().chain([create]).collect(),
         verdict: Verdict::Waiting("the machine is being made".to_owned()),
+    }
+}
+
+/// The provider has no room. A Datacenter has others, as long as nothing of the machine is left here.
+fn no_room(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refusal) -> Decision {
+    let spec = &snapshot.machine.spec;
+    // Disks may hold what a machine wrote before somebody took it away, so they stay and the Machine with them.
+    if spec.datacenter_ref.is_none() || spec.provider_ref.is_some() || !observed.disks.is_empty() {
+        return Decision { steps: Vec::new(), verdict: Verdict::Blocked(refusal.clone()) };
+    }
+    Decision {
+        steps: vec![step(Action::HandBack, refusal.message.clone())],
+        verdict: Verdict::Waiting(format!("another provider is chosen: {}", refusal.message)),
     }
 }
 

@@ -37,9 +37,13 @@ pub fn status(
         (observed, _) => Some(phase(verdict, observed.ok())),
     };
     after.identity = Some(identity(machine).as_str().to_owned());
-    let (namespace, name) = snapshot.placement.split_once('/').unwrap_or(("", snapshot.placement));
-    after.provider = (!name.is_empty())
-        .then(|| ObjectReference { name: name.to_owned(), namespace: Some(namespace.to_owned()) });
+    after.provider = match snapshot.placement.split_once('/') {
+        Some((namespace, name)) => {
+            Some(ObjectReference { name: name.to_owned(), namespace: Some(namespace.to_owned()) })
+        }
+        None if snapshot.placement.is_empty() => None,
+        None => Some(ObjectReference { name: snapshot.placement.to_owned(), namespace: None }),
+    };
     // The version of the spec last acted on moves with the generation, not with every echo of our own status.
     if before.observed_generation != after.observed_generation || before.resource_version.is_none() {
         after.resource_version.clone_from(&machine.metadata.resource_version);

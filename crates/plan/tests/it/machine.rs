@@ -81,6 +81,7 @@ impl Story {
             observed: self.observed.as_ref(),
             twin: self.twin.as_deref(),
             placement: "default/simulated-a",
+            no_room: None,
         };
         let decision = decide(&snapshot);
         let told = status(&snapshot, &decision.verdict, &[], self.now);
@@ -168,6 +169,12 @@ impl Story {
                 self.world().disks.retain(|disk| !names.contains(&disk.name));
             }
             Action::Release => self.machine.metadata.finalizers = None,
+            Action::HandBack => {
+                self.machine.metadata.finalizers = None;
+                if let Some(annotations) = &mut self.machine.metadata.annotations {
+                    annotations.remove(labels::PLACEMENT);
+                }
+            }
         }
     }
 }
