@@ -5,7 +5,7 @@ use std::{io::IsTerminal, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    commands::{apiserver::ApiserverArgs, crds::CrdsArgs, samples::SamplesArgs},
+    commands::{apiserver::ApiserverArgs, crds::CrdsArgs, get::GetArgs, samples::SamplesArgs},
     output::{OutputFormat, Terminal},
 };
 
@@ -26,6 +26,8 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// List objects, or show one
+    Get(GetArgs),
     /// Print the definitions (CRDs) of every kind, or of those named
     Crds(CrdsArgs),
     /// Print the roles for people and operators

@@ -2,8 +2,10 @@
 
 mod args;
 mod cluster;
+mod columns;
 mod commands;
 mod kinds;
+mod listing;
 pub mod manifests;
 mod output;
 mod roles;

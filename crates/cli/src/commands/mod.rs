@@ -2,11 +2,13 @@
 
 pub mod apiserver;
 pub mod crds;
+pub mod get;
 pub mod samples;
 mod summary;
 
 use std::io;
 
+use serde::Serialize;
 use snafu::{ResultExt, Snafu};
 use vitistack_apiserver::ServeError;
 use vitistack_runtime::shutdown::ShutdownError;
@@ -55,6 +57,9 @@ pub enum Error {
     /// Indicates that the words of the user name nothing.
     #[snafu(display("{source}"))]
     NameObject { source: NameError },
+    /// Indicates that an object has no YAML form.
+    #[snafu(display("failed to write the answer as YAML: {source}"))]
+    WriteObject { source: serde_saphyr::ser::Error },
     /// Indicates that there is nothing of that name.
     #[snafu(display("there is no {what} {name:?}: choose from {}", known.join(", ")))]
     FindName { what: &'static str, name: String, known: Vec<String> },
@@ -82,6 +87,7 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
             summary::print(console.output).context(WriteOutputSnafu)?;
             Ok(Ending::Done)
         }
+        Command::Get(arguments) => get::run(arguments, console).await,
         Command::Apiserver(arguments) => apiserver::run(arguments, console).await,
     }
 }
@@ -89,4 +95,12 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
 /// Writes one of several YAML documents.
 fn document(yaml: &str, console: &mut Console<'_>) -> Result<(), Error> {
     write!(console.output, "---\n{yaml}").context(WriteOutputSnafu)
+}
+
+/// Writes one JSON document.
+fn write_json(document: &impl Serialize, console: &mut Console<'_>) -> Result<(), Error> {
+    serde_json::to_writer_pretty(&mut *console.output, document)
+        .map_err(io::Error::from)
+        .and_then(|()| writeln!(console.output))
+        .context(WriteOutputSnafu)
 }
