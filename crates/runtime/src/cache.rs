@@ -193,11 +193,11 @@ impl<K: Kind> ForeignCache<K> {
         prune: impl Fn(&mut K) + Send + Sync + 'static,
         listener: impl Fn(&Change<K>) + Send + Sync + 'static,
     ) -> Self {
-        let (cache, feed) = Cache::new(resource.clone());
+        let source = whole_objects(client, &resource, selection);
+        let (cache, feed) = Cache::new(resource);
         let feed = feed.pruning(prune);
         cache.listen(listener);
         let end = CancellationToken::new();
-        let source = whole_objects(client, resource, selection);
         tokio::spawn(feed.run(source, Reports::default(), end.clone()));
         Self { cache, _end: end.drop_guard() }
     }

@@ -40,24 +40,24 @@ pub(crate) type Source<K> = Box<
 /// The objects that `selection` selects.
 pub(crate) fn whole_objects<K: Kind>(
     client: Client,
-    resource: K::DynamicType,
+    resource: &K::DynamicType,
     selection: watcher::Config,
 ) -> Source<K> {
-    let api: Api<DeserializeGuard<K>> = Api::all_with(client, &resource);
+    let api: Api<DeserializeGuard<K>> = Api::all_with(client, resource);
     Box::new(move || watcher(api.clone(), selection.clone()).boxed())
 }
 
 /// The metadata of the objects that `selection` selects, and nothing else of them.
 pub(crate) fn metadata_only<K: Kind>(
     client: Client,
-    resource: K::DynamicType,
+    resource: &K::DynamicType,
     selection: watcher::Config,
 ) -> Source<PartialObjectMeta<K>>
 where
     PartialObjectMeta<K>: Kind + Resource<DynamicType = K::DynamicType>,
 {
     // Without the guard, behind which the client would ask for whole objects.
-    let api: Api<PartialObjectMeta<K>> = Api::all_with(client, &resource);
+    let api: Api<PartialObjectMeta<K>> = Api::all_with(client, resource);
     Box::new(move || watcher(api.clone(), selection.clone()).map(|event| event.map(guarded)).boxed())
 }
 

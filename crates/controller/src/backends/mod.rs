@@ -1,5 +1,7 @@
 //! From a MachineProvider to the backend that talks to it: opened when it appears, opened anew when it changed.
 
+pub mod kubevirt;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

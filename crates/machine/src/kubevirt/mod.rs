@@ -29,7 +29,7 @@ use vitistack_types::labels;
 pub use changes::{Write, changes};
 pub use cloud_init::DerivedSecret;
 pub use failure::explain;
-pub use kind::{Kind, Object, identity_of};
+pub use kind::{Kind, Object, belongs_to, identity_of};
 pub use observe::observe;
 pub use plan::{Planned, Volume, plan};
 pub use prune::prune;
