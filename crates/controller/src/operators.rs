@@ -1,0 +1,65 @@
+//! The operators by name, and how they are put into one process.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use kube::Client;
+use vitistack_runtime::Process;
+
+use crate::{
+    Caches,
+    backends::{SimulatedOpener, Stores},
+    machine::MachineOperator,
+};
+
+/// An operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operator {
+    /// Makes machines on simulated providers.
+    Simulated,
+}
+
+impl Operator {
+    /// All of them.
+    pub const ALL: [Self; 1] = [Self::Simulated];
+
+    /// The word by which users name it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+        }
+    }
+
+    /// The name of its lease, its series and its service account.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated-operator",
+        }
+    }
+}
+
+/// What the operators of one process are told.
+pub struct Options {
+    /// Which of them run.
+    pub operators: BTreeSet<Operator>,
+    /// Where simulated worlds are kept.
+    pub stores: Stores,
+    /// Whether the cluster itself takes Machines as long as there is no MachineProvider.
+    pub is_own_cluster_offered: bool,
+}
+
+/// Puts operators into a process that works on the cluster of `client`.
+pub fn add(process: &mut Process, client: &Client, options: &Options) {
+    let caches = Caches::new(process, client.clone());
+    for operator in &options.operators {
+        match operator {
+            Operator::Simulated => MachineOperator {
+                name: operator.name(),
+                opener: Arc::new(SimulatedOpener::new(Arc::clone(&options.stores))),
+                is_own_cluster_offered: false,
+            }
+            .add(process, &caches),
+        }
+    }
+}
