@@ -5,7 +5,10 @@ use std::{io::IsTerminal, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    commands::{apiserver::ApiserverArgs, crds::CrdsArgs, get::GetArgs, samples::SamplesArgs},
+    commands::{
+        apiserver::ApiserverArgs, crds::CrdsArgs, get::GetArgs, run::RunArgs, samples::SamplesArgs,
+        up::UpArgs,
+    },
     output::{OutputFormat, Terminal},
 };
 
@@ -26,8 +29,12 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run everything on this machine: control plane, operators and a simulated datacenter
+    Up(UpArgs),
     /// List objects, or show one
     Get(GetArgs),
+    /// Run operators until interrupted
+    Run(RunArgs),
     /// Print the definitions (CRDs) of every kind, or of those named
     Crds(CrdsArgs),
     /// Print the roles for people and operators

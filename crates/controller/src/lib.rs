@@ -4,6 +4,7 @@ pub mod backends;
 mod caches;
 mod index;
 pub mod machine;
+pub mod operators;
 mod secrets;
 
 pub use caches::{Caches, Clock};

@@ -7,25 +7,28 @@ use vitistack_runtime::Process;
 
 use crate::{
     Caches,
-    backends::{SimulatedOpener, Stores},
+    backends::{SimulatedOpener, Stores, kubevirt::KubeVirtOpener},
     machine::MachineOperator,
 };
 
 /// An operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
+    /// Makes machines on KubeVirt.
+    Kubevirt,
     /// Makes machines on simulated providers.
     Simulated,
 }
 
 impl Operator {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Simulated];
+    pub const ALL: [Self; 2] = [Self::Kubevirt, Self::Simulated];
 
     /// The word by which users name it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
+            Self::Kubevirt => "kubevirt",
             Self::Simulated => "simulated",
         }
     }
@@ -34,6 +37,7 @@ impl Operator {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Kubevirt => "kubevirt-operator",
             Self::Simulated => "simulated-operator",
         }
     }
@@ -54,6 +58,12 @@ pub fn add(process: &mut Process, client: &Client, options: &Options) {
     let caches = Caches::new(process, client.clone());
     for operator in &options.operators {
         match operator {
+            Operator::Kubevirt => MachineOperator {
+                name: operator.name(),
+                opener: Arc::new(KubeVirtOpener::new(client.clone())),
+                is_own_cluster_offered: options.is_own_cluster_offered,
+            }
+            .add(process, &caches),
             Operator::Simulated => MachineOperator {
                 name: operator.name(),
                 opener: Arc::new(SimulatedOpener::new(Arc::clone(&options.stores))),

@@ -350,7 +350,9 @@ fn outcome(verdict: &Verdict, failure: Option<ErrorKind>) -> Outcome {
     match verdict {
         Verdict::Settled | Verdict::Paused => Outcome::Done,
         Verdict::Waiting(what) | Verdict::Deleting(what) => wait(what),
-        Verdict::Unknown(refusal) => Outcome::Retry { after: None, cause: refusal.message.clone() },
+        Verdict::Unknown(refusal) | Verdict::Failing(refusal) => {
+            Outcome::Retry { after: None, cause: refusal.message.clone() }
+        }
         // No room and a refusal may end without any change here, so they are tried again, ever less often.
         Verdict::Blocked(refusal) if failure.is_some() => {
             Outcome::Retry { after: None, cause: refusal.message.clone() }
