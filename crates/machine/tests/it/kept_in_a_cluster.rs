@@ -367,6 +367,24 @@ async fn a_writer_that_sleeps_at_any_request_neither_loses_nor_brings_back_what_
 }
 
 #[tokio::test]
+async fn a_replacement_that_dies_half_way_does_no_harm_to_one_that_sleeps() {
+    // Both before the write that makes it count: the third request of the one, the second write of the other.
+    for (asleep_at, dies_at) in [(2, 1), (2, 2), (3, 1), (3, 2)] {
+        let server = server().await;
+        let version = store(&server).append(0, b"a".to_vec()).await.unwrap();
+        let line = Line::with(Trouble::Sleep(asleep_at));
+        let sleeper = store_on(&server, &line);
+        let sent = tokio::spawn(async move { Write::Replace('x', 1).send(&sleeper, version).await });
+        line.asleep.notified().await;
+        let dying = store_on(&server, &Line::with(Trouble::Before(dies_at)));
+        assert!(Write::Replace('y', 1).send(&dying, version).await.is_err());
+        line.awake.notify_one();
+        assert_eq!(sent.await.unwrap().unwrap(), version + 1);
+        assert_eq!(kept(&server).await, ["xx1"], "asleep at {asleep_at}, dies at {dies_at}");
+    }
+}
+
+#[tokio::test]
 async fn a_head_that_somebody_touched_is_still_the_head() {
     let server = server().await;
     let line = Line::with(Trouble::None);
