@@ -54,7 +54,7 @@ async fn what_is_missing_is_told_and_the_machine_goes_on_when_it_is_there() {
         .create("Machine", "huge", json!({ "template": "huge", "providerRef": { "name": "simulated-a" } }))
         .await;
     told.push(stage.until_reason("huge", "TemplateNotFound").await);
-    let class = json!({ "cpu": { "cores": 8 }, "memory": { "size": "16Gi" }, "disks": [{ "name": "root", "size": "80Gi" }] });
+    let class = json!({ "resources": { "cpu": { "cores": 8 }, "memory": { "size": "16Gi" } }, "disks": [{ "name": "root", "size": "80Gi" }] });
     stage.create("MachineClass", "huge", class).await;
     stage.until_reason("huge", "Running").await;
 
