@@ -4,6 +4,8 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Parser, Subcommand};
 
+use crate::deployment;
+
 /// Hypervisors, clouds and bare metal as one declarative platform on the Kubernetes API.
 #[derive(Debug, Parser)]
 #[command(
@@ -32,6 +34,18 @@ pub enum Command {
     /// Print the roles for people and operators
     #[command(after_help = "Example:\n  vitistack rbac | kubectl apply --server-side -f -")]
     Rbac,
+    /// Print the operators as a Deployment, with all that it needs besides definitions and roles
+    #[command(
+        after_help = "Examples:\n  vitistack manager | kubectl apply --server-side -f -\n  vitistack manager --image registry.example/vitistack:1 --replicas 2"
+    )]
+    Manager {
+        /// Image of the operators
+        #[arg(long, default_value = deployment::IMAGE)]
+        image: String,
+        /// How many pods; one acts, the others stand by
+        #[arg(long, value_name = "NUMBER", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+        replicas: u16,
+    },
     /// Print sample manifests, or list their names
     #[command(
         after_help = "Examples:\n  vitistack samples --list\n  vitistack samples machine-basic | kubectl apply -f -"

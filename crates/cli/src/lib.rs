@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+pub mod deployment;
 pub mod manifests;
 mod roles;
 

@@ -1,4 +1,4 @@
-//! The manifests that come from the code: definitions and roles as YAML, the same text for the command line and for the
+//! The manifests that come from the code: definitions, roles and the operators' deployment as YAML, the same text for the command line and for the
 //! files in `config`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use snafu::{ResultExt, Snafu};
 use vitistack_types::definitions;
 
-use crate::roles;
+use crate::{deployment::Deployment, roles};
 
 /// Indicates that a manifest could not be written.
 #[derive(Debug, Snafu)]
@@ -52,6 +52,14 @@ pub fn crd(definition: &CustomResourceDefinition) -> Result<Manifest, Error> {
 /// Every role.
 pub fn rbac() -> Result<Vec<Manifest>, Error> {
     roles::roles().iter().map(|role| manifest(role.metadata.name.clone().unwrap_or_default(), role)).collect()
+}
+
+/// The operators in a cluster, in the order in which a cluster takes them.
+pub fn manager(deployment: &Deployment<'_>) -> Result<Vec<Manifest>, Error> {
+    let name = |object: &Value| {
+        object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    deployment.objects().iter().map(|object| manifest(name(object), object)).collect()
 }
 
 fn manifest(name: String, object: &impl Serialize) -> Result<Manifest, Error> {

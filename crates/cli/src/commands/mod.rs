@@ -11,7 +11,11 @@ use vitistack_apiserver::{ServeError, ServeOptions};
 use vitistack_runtime::shutdown::ShutdownError;
 use vitistack_types::{definitions, samples};
 
-use crate::{args::Command, manifests};
+use crate::{
+    args::Command,
+    deployment::Deployment,
+    manifests::{self, Manifest},
+};
 
 /// Indicates that a command failed.
 #[derive(Debug, Snafu)]
@@ -47,11 +51,9 @@ impl Error {
 pub fn run(command: &Command, output: &mut dyn Write) -> Result<(), Error> {
     match command {
         Command::Crds { kinds } => crds(kinds, output),
-        Command::Rbac => {
-            for manifest in manifests::rbac().context(MakeManifestSnafu)? {
-                document(&manifest.yaml, output)?;
-            }
-            Ok(())
+        Command::Rbac => documents(manifests::rbac(), output),
+        Command::Manager { image, replicas } => {
+            documents(manifests::manager(&Deployment { image, replicas: *replicas }), output)
         }
         Command::Samples { names, list } => print_samples(names, *list, output),
         Command::Summary => summary::print(output).context(WriteOutputSnafu),
@@ -61,6 +63,13 @@ pub fn run(command: &Command, output: &mut dyn Write) -> Result<(), Error> {
             apiserver::run(options, output)
         }
     }
+}
+
+fn documents(
+    manifests: Result<Vec<Manifest>, manifests::Error>,
+    output: &mut dyn Write,
+) -> Result<(), Error> {
+    manifests.context(MakeManifestSnafu)?.iter().try_for_each(|manifest| document(&manifest.yaml, output))
 }
 
 fn document(yaml: &str, output: &mut dyn Write) -> Result<(), Error> {
