@@ -1,13 +1,13 @@
 //! The assembly: one process, its caches and servers, and one or several operators in it.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use axum::Router;
 use axum_server::tls_rustls::RustlsConfig;
 use futures::future::{BoxFuture, FutureExt};
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
     runtime::watcher,
 };
 use prometheus_client::registry::Registry;
@@ -53,7 +53,7 @@ pub enum StartError {
     #[snafu(display("failed to read the kubeconfig: {source}; give --kubeconfig an existing file"))]
     ReadKubeconfig {
         /// What the client said.
-        source: kube::config::KubeconfigError,
+        source: KubeconfigError,
     },
     /// The pod's service account is not usable.
     #[snafu(display("failed to use the pod's service account: {source}; give --kubeconfig a file"))]
@@ -80,18 +80,22 @@ pub enum StartError {
 pub async fn client_from(settings: &KitArgs) -> Result<Client, StartError> {
     let config = match &settings.kubeconfig {
         Some(paths) if !paths.as_os_str().is_empty() => {
-            // As kubectl has it: several files, separated by colons, are merged.
-            let kubeconfig = std::env::split_paths(paths)
-                .try_fold(Kubeconfig::default(), |merged, path| merged.merge(Kubeconfig::read_from(path)?))
-                .context(ReadKubeconfigSnafu)?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .context(ReadKubeconfigSnafu)?
+            read_kubeconfig(paths, None).await.context(ReadKubeconfigSnafu)?
         }
         _ if settings.is_in_cluster() => Config::incluster().context(UseServiceAccountSnafu)?,
         _ => Config::infer().await.context(FindClusterSnafu)?,
     };
     Client::try_from(config).context(MakeClientSnafu)
+}
+
+/// The cluster that a context of these kubeconfigs names; the current one if no context is given. As kubectl has it:
+/// several files, separated by colons, are merged.
+pub async fn read_kubeconfig(paths: &Path, context: Option<&str>) -> Result<Config, KubeconfigError> {
+    let kubeconfig = std::env::split_paths(paths)
+        .try_fold(Kubeconfig::default(), |merged, path| merged.merge(Kubeconfig::read_from(path)?))?;
+    let options =
+        KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(kubeconfig, &options).await
 }
 
 /// What all operators of one process share.
