@@ -5,7 +5,15 @@ use std::{io::IsTerminal, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    commands::{apiserver::ApiserverArgs, crds::CrdsArgs, manager::ManagerArgs, samples::SamplesArgs},
+    commands::{
+        adopt::AdoptArgs,
+        apiserver::ApiserverArgs,
+        crds::CrdsArgs,
+        manager::ManagerArgs,
+        pause::{PauseArgs, ResumeArgs},
+        power::PowerArgs,
+        samples::SamplesArgs,
+    },
     output::{OutputFormat, Terminal},
 };
 
@@ -37,6 +45,14 @@ pub enum Command {
     Samples(SamplesArgs),
     /// Tell what this build serves, and what is still missing
     Summary,
+    /// Switch machines on or off, or restart them
+    Power(PowerArgs),
+    /// Stop all action on objects
+    Pause(PauseArgs),
+    /// Let action on objects go on
+    Resume(ResumeArgs),
+    /// Give a restored or moved Machine the real machine whose identity it carries
+    Adopt(AdoptArgs),
     /// Serve the embedded Kubernetes API on loopback until interrupted
     #[command(hide = true)]
     Apiserver(ApiserverArgs),

@@ -1,6 +1,7 @@
 //! The command line of VitiStack: one binary that plays every role.
 
 mod args;
+mod change;
 mod cluster;
 mod commands;
 pub mod deployment;

@@ -1,8 +1,11 @@
 //! What the commands do, one file each. Each writes to the console it is given.
 
+pub mod adopt;
 pub mod apiserver;
 pub mod crds;
 pub mod manager;
+pub mod pause;
+pub mod power;
 pub mod samples;
 mod summary;
 
@@ -14,6 +17,7 @@ use vitistack_runtime::shutdown::ShutdownError;
 
 use crate::{
     args::Command,
+    change::ChangeError,
     cluster::{ConnectError, RequestError},
     kinds::NameError,
     manifests::{self, Manifest},
@@ -53,6 +57,9 @@ pub enum Error {
     /// Indicates that the cluster did not answer as wanted.
     #[snafu(display("{source}"), context(false))]
     Request { source: RequestError },
+    /// Indicates that a change was refused.
+    #[snafu(display("{source}"), context(false))]
+    Change { source: ChangeError },
     /// Indicates that the words of the user name nothing.
     #[snafu(display("{source}"))]
     NameObject { source: NameError },
@@ -79,6 +86,10 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
             summary::print(console.output).context(WriteOutputSnafu)?;
             Ok(Ending::Done)
         }
+        Command::Power(arguments) => power::run(arguments, console).await,
+        Command::Pause(arguments) => pause::pause(arguments, console).await,
+        Command::Resume(arguments) => pause::resume(arguments, console).await,
+        Command::Adopt(arguments) => adopt::run(arguments, console).await,
         Command::Apiserver(arguments) => apiserver::run(arguments, console).await,
     }
 }

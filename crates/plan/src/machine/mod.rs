@@ -4,6 +4,7 @@
 //! the fix. A backend answers what there is with an [`Observed`]. What is between the two is decided from
 //! [`Capabilities`], never by asking which backend it is. [`decide`] says what is to be done, [`status`] what is told.
 
+mod adoption;
 mod capability;
 mod desired;
 mod lifecycle;
@@ -13,6 +14,7 @@ mod status;
 mod step;
 mod template;
 
+pub use adoption::{Adoption, adoption};
 pub use capability::{Capabilities, Support};
 pub use desired::{
     AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, Identity, SecretPart,
