@@ -6,7 +6,9 @@ pub mod datacenter;
 pub mod machine;
 pub mod provider;
 mod redacted;
+mod reference;
 mod refusal;
 
 pub use redacted::Redacted;
+pub use reference::permits;
 pub use refusal::Refusal;

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use vitistack_clients::kubernetes::{explain, is_conflict};
 
 use crate::{
-    cache::explain_watch,
+    feed::explain_watch,
     health::{Health, Heart, Readiness},
 };
 

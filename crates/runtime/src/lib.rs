@@ -6,6 +6,7 @@
 pub mod args;
 pub mod cache;
 pub mod events;
+mod feed;
 pub mod finalizer;
 mod health;
 mod lane;

@@ -6,8 +6,9 @@ use axum::Router;
 use axum_server::tls_rustls::RustlsConfig;
 use futures::future::{BoxFuture, FutureExt};
 use kube::{
-    Client, Config,
+    Client, Config, Resource,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    core::PartialObjectMeta,
     runtime::watcher,
 };
 use prometheus_client::registry::Registry;
@@ -19,6 +20,7 @@ use crate::{
     args::{BindAddress, KitArgs},
     cache::{Cache, Kind},
     events::Events,
+    feed::{Reports, Source, metadata_only, whole_objects},
     health::Health,
     lease::Election,
     metrics::{Metrics, Undecodable},
@@ -143,10 +145,25 @@ impl Process {
         resource: K::DynamicType,
         selection: watcher::Config,
     ) -> Cache<K> {
-        let health = self.health.clone();
-        let undecodable = self.undecodable.clone();
+        let source = whole_objects(client, resource.clone(), selection);
+        self.fill(resource, source)
+    }
+
+    /// A cache of the metadata of all objects of a kind, for kinds whose content is nobody's business until it is needed.
+    pub fn metadata_cache<K: Kind<DynamicType: Default>>(&mut self) -> Cache<PartialObjectMeta<K>>
+    where
+        PartialObjectMeta<K>: Kind + Resource<DynamicType = K::DynamicType>,
+    {
+        let resource = K::DynamicType::default();
+        let source = metadata_only::<K>(self.client.clone(), resource.clone(), watcher::Config::default());
+        self.fill(resource, source)
+    }
+
+    fn fill<K: Kind>(&mut self, resource: K::DynamicType, source: Source<K>) -> Cache<K> {
+        let reports =
+            Reports { health: Some(self.health.clone()), undecodable: Some(self.undecodable.clone()) };
         let (cache, feed) = Cache::new(resource);
-        self.feeds.push(Box::new(move |end| feed.run(client, selection, undecodable, health, end).boxed()));
+        self.feeds.push(Box::new(move |end| feed.run(source, reports, end).boxed()));
         cache
     }
 

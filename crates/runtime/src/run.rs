@@ -389,7 +389,7 @@ mod tests {
     use tokio::{sync::Semaphore, task::JoinHandle};
 
     use super::*;
-    use crate::cache::Feed;
+    use crate::feed::Feed;
 
     const INTERVAL: Duration = Duration::from_secs(30);
     /// Longest wait for anything; reached only when something is broken.

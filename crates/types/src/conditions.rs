@@ -131,6 +131,22 @@ pub mod reason {
     pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
     /// `storageClass` names no StorageClass.
     pub const STORAGE_CLASS_NOT_FOUND: &str = "StorageClassNotFound";
+    /// A reference names no MachineProvider.
+    pub const PROVIDER_NOT_FOUND: &str = "ProviderNotFound";
+    /// A reference names no Datacenter.
+    pub const DATACENTER_NOT_FOUND: &str = "DatacenterNotFound";
+    /// A reference crosses namespaces and its target does not allow it.
+    pub const REFERENCE_NOT_PERMITTED: &str = "ReferenceNotPermitted";
+    /// A Machine names no provider and there is no default one.
+    pub const NO_DEFAULT_PROVIDER: &str = "NoDefaultProvider";
+    /// A Machine names no provider and there are several default ones.
+    pub const SEVERAL_DEFAULT_PROVIDERS: &str = "SeveralDefaultProviders";
+    /// The placement does not agree with what the Machine refers to.
+    pub const PLACEMENT_NOT_PERMITTED: &str = "PlacementNotPermitted";
+    /// The provider does not answer, or not yet.
+    pub const PROVIDER_UNREACHABLE: &str = "ProviderUnreachable";
+    /// The provider does not accept the credentials, or they are not usable.
+    pub const INVALID_CREDENTIALS: &str = "InvalidCredentials";
     /// A quota of the Datacenter is full.
     pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
     /// No node or provider has room.

@@ -22,6 +22,19 @@ pub const ADOPTED: &str = "vitistack.io/adopted";
 /// Annotation on a Machine: the provider it was placed on, once decided.
 pub const PLACEMENT: &str = "vitistack.io/placement";
 
+/// Annotation on a Machine that a Datacenter placed: why there, and why not elsewhere, in a sentence.
+pub const PLACEMENT_REASON: &str = "vitistack.io/placement-reason";
+
+/// Annotation on a Machine that a Datacenter placed: the zone that was chosen.
+pub const ZONE: &str = "vitistack.io/zone";
+
+/// Annotation on a Machine: the providers that could not take it, each as `namespace/name@time`, joined by commas.
+pub const PASSED_OVER: &str = "vitistack.io/passed-over";
+
+/// What the placement says of a Machine that was made in the cluster the KubeVirt operator works on, without any
+/// MachineProvider.
+pub const OWN_CLUSTER: &str = "kubevirt";
+
 /// Annotation: `"true"` stops all action on the object.
 pub const PAUSED: &str = "vitistack.io/paused";
 
@@ -44,5 +57,11 @@ pub const IS_DEFAULT_PROVIDER: &str = "vitistack.io/is-default-provider";
 /// Annotation on a target: the namespaces, joined by commas, that may refer to it; `*` is all.
 pub const ALLOW_REFERENCES_FROM: &str = "vitistack.io/allow-references-from";
 
-/// Finalizer on a Machine: goes when the real machine was seen to be gone.
+/// Finalizer on a MachineProvider: goes when no Machine is placed on it any more.
+pub const PROVIDER_IN_USE: &str = "machineprovider.vitistack.io/in-use";
+
+/// The namespace of the platform itself, whose default provider serves every namespace.
+pub const SYSTEM_NAMESPACE: &str = "vitistack-system";
+
+/// Finalizer on a Machine: added before anything real is made on the provider of its placement, goes when the real machine was seen to be gone.
 pub const MACHINE_CLEANUP: &str = "machine.vitistack.io/cleanup";

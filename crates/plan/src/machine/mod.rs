@@ -8,6 +8,7 @@ mod adoption;
 mod capability;
 mod desired;
 mod lifecycle;
+mod locate;
 mod observed;
 mod resolve;
 mod status;
@@ -20,6 +21,7 @@ pub use desired::{
     AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, Identity, SecretPart,
 };
 pub use lifecycle::{Decision, Snapshot, Verdict, decide, identity};
+pub use locate::{Location, Places, full_name, has_finalizer, locate, placement};
 pub use observed::{Observed, ObservedDisk, ObservedMachine, Power, Problem};
 pub use resolve::{References, resolve};
 pub use status::status;

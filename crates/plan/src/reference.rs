@@ -1,0 +1,39 @@
+//! References across namespaces.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use vitistack_types::labels;
+
+/// Whether an object may be referred to from a namespace: its own, or one that its annotation names.
+#[must_use]
+pub fn permits(target: &ObjectMeta, from: &str) -> bool {
+    let allowed =
+        target.annotations.as_ref().and_then(|annotations| annotations.get(labels::ALLOW_REFERENCES_FROM));
+    target.namespace.as_deref() == Some(from)
+        || allowed.is_some_and(|allowed| {
+            allowed.split(',').map(str::trim).any(|name| name == "*" || !name.is_empty() && name == from)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permitted(annotation: Option<&str>, from: &str) -> bool {
+        let annotations =
+            annotation.map(|value| [(labels::ALLOW_REFERENCES_FROM.to_owned(), value.to_owned())].into());
+        permits(
+            &ObjectMeta { namespace: Some("infra".to_owned()), annotations, ..ObjectMeta::default() },
+            from,
+        )
+    }
+
+    #[test]
+    fn only_the_own_namespace_and_those_that_the_target_names_may_refer_to_it() {
+        assert!(permitted(None, "infra"));
+        assert!(!permitted(None, "team-a"));
+        assert!(permitted(Some("team-b, team-a"), "team-a"));
+        assert!(!permitted(Some("team-b,team-ab"), "team-a"));
+        assert!(permitted(Some("*"), "team-a"));
+        assert!(!permitted(Some(""), ""));
+    }
+}
