@@ -9,9 +9,11 @@ use crate::{
         adopt::AdoptArgs,
         apiserver::ApiserverArgs,
         crds::CrdsArgs,
+        export::ExportArgs,
         manager::ManagerArgs,
         pause::{PauseArgs, ResumeArgs},
         power::PowerArgs,
+        release::ReleaseArgs,
         samples::SamplesArgs,
     },
     output::{OutputFormat, Terminal},
@@ -53,6 +55,10 @@ pub enum Command {
     Resume(ResumeArgs),
     /// Give a restored or moved Machine the real machine whose identity it carries
     Adopt(AdoptArgs),
+    /// Let go of a machine: its object goes, the real machine stays
+    Release(ReleaseArgs),
+    /// Print every object so that it can be restored elsewhere
+    Export(ExportArgs),
     /// Serve the embedded Kubernetes API on loopback until interrupted
     #[command(hide = true)]
     Apiserver(ApiserverArgs),

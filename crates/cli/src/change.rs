@@ -8,7 +8,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snafu::Snafu;
-use vitistack_types::{labels, v1alpha1::Machine};
+use vitistack_types::labels;
 
 use crate::{
     cluster::{Cluster, RequestError},
@@ -107,12 +107,6 @@ pub fn decode<K: DeserializeOwned>(target: &str, object: &DynamicObject) -> Resu
     })?;
     vitistack_types::decode(document)
         .map_err(|error| ChangeError::DecodeObject { target: target.to_owned(), message: error.to_string() })
-}
-
-/// The machine that a target names.
-pub async fn read_machine(cluster: &Cluster, target: &Target) -> Result<Machine, crate::commands::Error> {
-    refuse_other_kinds(target)?;
-    Ok(decode(&title(target), &read(cluster, target).await?)?)
 }
 
 /// Refuses what is no machine.

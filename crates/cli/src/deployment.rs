@@ -2,17 +2,15 @@
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use serde_json::{Value, json};
+use vitistack_types::labels::SYSTEM_NAMESPACE;
 
 use crate::roles;
-
-/// Namespace of the operators.
-pub const NAMESPACE: &str = "vitistack-system";
 
 /// The image of this version, unless another one is asked for.
 pub const IMAGE: &str = concat!("ghcr.io/vitistack/vitistack:", env!("CARGO_PKG_VERSION"));
 
 /// Name of the account, the pods and everything else that is theirs.
-const NAME: &str = "vitistack-manager";
+pub const NAME: &str = "vitistack-manager";
 
 /// Ports of the metrics and probe servers, as the settings have them by default.
 const METRICS_PORT: u16 = 8080;
@@ -120,7 +118,7 @@ fn labels() -> Value {
 }
 
 fn metadata(name: &str) -> Value {
-    json!({ "name": name, "namespace": NAMESPACE, "labels": labels() })
+    json!({ "name": name, "namespace": SYSTEM_NAMESPACE, "labels": labels() })
 }
 
 /// Without the component's label: providers and their credentials live here too, so it stays when the operators go.
@@ -129,7 +127,7 @@ fn namespace() -> Value {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {
-            "name": NAMESPACE,
+            "name": SYSTEM_NAMESPACE,
             "labels": {
                 "app.kubernetes.io/name": "vitistack",
                 "pod-security.kubernetes.io/enforce": "restricted",
@@ -152,7 +150,7 @@ fn binding(role: &ClusterRole) -> Option<Value> {
         "kind": if is_local { "RoleBinding" } else { "ClusterRoleBinding" },
         "metadata": metadata,
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
-        "subjects": [{ "kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE }],
+        "subjects": [{ "kind": "ServiceAccount", "name": NAME, "namespace": SYSTEM_NAMESPACE }],
     }))
 }
 

@@ -3,9 +3,11 @@
 pub mod adopt;
 pub mod apiserver;
 pub mod crds;
+pub mod export;
 pub mod manager;
 pub mod pause;
 pub mod power;
+pub mod release;
 pub mod samples;
 mod summary;
 
@@ -90,6 +92,8 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
         Command::Pause(arguments) => pause::pause(arguments, console).await,
         Command::Resume(arguments) => pause::resume(arguments, console).await,
         Command::Adopt(arguments) => adopt::run(arguments, console).await,
+        Command::Release(arguments) => release::run(arguments, console).await,
+        Command::Export(arguments) => export::run(arguments, console).await,
         Command::Apiserver(arguments) => apiserver::run(arguments, console).await,
     }
 }

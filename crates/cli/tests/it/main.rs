@@ -1,10 +1,13 @@
 //! The binary as a person uses it.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
 
+mod changes;
 mod crash;
 #[cfg(feature = "integration")]
 mod deployment;
+mod export;
+mod stage;
 
 use std::process::{Command, Output, Stdio};
 

@@ -10,6 +10,7 @@ mod desired;
 mod lifecycle;
 mod locate;
 mod observed;
+mod release;
 mod resolve;
 mod status;
 mod step;
@@ -23,6 +24,7 @@ pub use desired::{
 pub use lifecycle::{Decision, Snapshot, Verdict, decide, identity};
 pub use locate::{Location, Places, full_name, has_finalizer, locate, placement};
 pub use observed::{Observed, ObservedDisk, ObservedMachine, Power, Problem};
+pub use release::{Kept, release};
 pub use resolve::{References, resolve};
 pub use status::status;
 pub use step::{Action, Part, Step, Update};
