@@ -9,12 +9,14 @@ use crate::{
         adopt::AdoptArgs,
         apiserver::ApiserverArgs,
         crds::CrdsArgs,
+        doctor::DoctorArgs,
         export::ExportArgs,
         manager::ManagerArgs,
         pause::{PauseArgs, ResumeArgs},
         power::PowerArgs,
         release::ReleaseArgs,
         samples::SamplesArgs,
+        shell::{CompletionArgs, ManArgs},
     },
     output::{OutputFormat, Terminal},
 };
@@ -59,6 +61,12 @@ pub enum Command {
     Release(ReleaseArgs),
     /// Print every object so that it can be restored elsewhere
     Export(ExportArgs),
+    /// Look at a cluster for everything that the operators need
+    Doctor(DoctorArgs),
+    /// Print the script that completes these commands in a shell
+    Completion(CompletionArgs),
+    /// Write a page for each command, for `man`
+    Man(ManArgs),
     /// Serve the embedded Kubernetes API on loopback until interrupted
     #[command(hide = true)]
     Apiserver(ApiserverArgs),

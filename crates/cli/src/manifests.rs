@@ -74,11 +74,14 @@ pub fn yaml(name: &str, object: &Value) -> Result<String, Error> {
     serde_saphyr::to_string(object).context(WriteYamlSnafu { name })
 }
 
+/// The largest number below which every whole number has a float of its own.
+const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
+
 /// Schema bounds are floats in the Kubernetes types; a reader wants `4094`, not `4094.0`.
 fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15);
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= LARGEST_WHOLE);
             if let Some(whole) = whole.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
                 *number = whole.into();
             }

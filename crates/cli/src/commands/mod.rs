@@ -3,15 +3,17 @@
 pub mod adopt;
 pub mod apiserver;
 pub mod crds;
+pub mod doctor;
 pub mod export;
 pub mod manager;
 pub mod pause;
 pub mod power;
 pub mod release;
 pub mod samples;
+pub mod shell;
 mod summary;
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use snafu::{ResultExt, Snafu};
 use vitistack_apiserver::ServeError;
@@ -62,6 +64,12 @@ pub enum Error {
     /// Indicates that a change was refused.
     #[snafu(display("{source}"), context(false))]
     Change { source: ChangeError },
+    /// Indicates that a cluster lacks something that the operators need.
+    #[snafu(display("{failed} of {all} checks failed"))]
+    FailChecks { failed: usize, all: usize },
+    /// Indicates that the pages of `man` could not be written.
+    #[snafu(display("failed to write pages to {}: {source}: give --dir a directory that you may write to", dir.display()))]
+    WriteMan { dir: PathBuf, source: io::Error },
     /// Indicates that the words of the user name nothing.
     #[snafu(display("{source}"))]
     NameObject { source: NameError },
@@ -94,6 +102,9 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
         Command::Adopt(arguments) => adopt::run(arguments, console).await,
         Command::Release(arguments) => release::run(arguments, console).await,
         Command::Export(arguments) => export::run(arguments, console).await,
+        Command::Doctor(arguments) => doctor::run(arguments, console).await,
+        Command::Completion(arguments) => shell::completion(arguments, console),
+        Command::Man(arguments) => shell::man(arguments, console),
         Command::Apiserver(arguments) => apiserver::run(arguments, console).await,
     }
 }

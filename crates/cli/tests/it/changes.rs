@@ -182,6 +182,32 @@ async fn a_released_machine_leaves_the_real_one_and_a_record_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_release_waits_until_an_operator_says_that_it_stays_away() {
+    let stage = Stage::start().await;
+    made(&stage, false).await;
+    let machines = stage.machines();
+    let operator = tokio::spawn(async move {
+        let limit = Instant::now() + Duration::from_mins(1);
+        loop {
+            let machine = machines.get("web").await.unwrap();
+            if machine.annotations().contains_key("vitistack.io/paused") {
+                assert_eq!(machine.finalizers(), ["machine.vitistack.io/cleanup"], "nothing happens before");
+                let condition = json!({ "type": "Paused", "status": "True", "reason": "Paused",
+                    "message": "paused", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+                let status = json!({ "status": { "conditions": [condition] } });
+                return machines.patch_status("web", &PatchParams::default(), &Patch::Merge(&status)).await;
+            }
+            assert!(Instant::now() < limit, "nobody paused the Machine");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let told = stage.told("release machine/web");
+    assert!(told.ends_with("(exit 0)"), "{told}");
+    operator.await.unwrap().unwrap();
+    gone(&stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_was_cut_short_is_finished_by_the_next() {
     let stage = Stage::start().await;
     let uid = made(&stage, false).await;
@@ -209,7 +235,9 @@ async fn a_machine_that_must_not_be_released_is_kept_with_the_reason() {
     made(&stage, true).await;
     stage.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: released-web, namespace: default}").await;
     told = format!("{told}\n\n{}", stage.told("release machine/web"));
-    stage.machines().delete("web", &kube::api::DeleteParams::default()).await.unwrap();
+    let delete = kube::api::DeleteParams::default();
+    stage.objects("v1", "ConfigMap").delete("released-web", &delete).await.unwrap();
+    stage.machines().delete("web", &delete).await.unwrap();
     told = format!("{told}\n\n{}", stage.told("release machine/web"));
     insta::assert_snapshot!(told);
     let machine = stage.machines().get("web").await.unwrap();

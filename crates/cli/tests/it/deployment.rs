@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use vitistack_testkit::{KubeServer, Options};
 
+use crate::stage::told_by;
+
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const ACCOUNT: &str = "--as=system:serviceaccount:vitistack-system:vitistack-manager";
 
@@ -112,6 +114,83 @@ async fn the_account_has_every_role_of_the_operators_and_leases_at_home_only() {
     assert!(!operator_roles.is_empty());
     for role in operator_roles {
         assert!(bound.contains(&role), "{role} is given to nobody");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_sees_what_is_right_and_what_is_missing_on_a_real_server() {
+    let server = server().await;
+    let folder = format!("{ROOT}/config/default");
+    succeed(&server.kubectl(&["apply", "--server-side", "-k", &folder]).unwrap());
+    succeed(
+        &server.kubectl(&["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).unwrap(),
+    );
+    let told = || {
+        let told = told_by(&server.kubeconfig_path(), "doctor");
+        told.lines()
+            .filter(|line| line.contains("definition") || line.contains("rights"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let before = told();
+    succeed(&server.kubectl(&["delete", "clusterrolebinding", "vitistack-operator-kit"]).unwrap());
+    insta::assert_snapshot!(format!("{before}\n\n# without a binding\n{}", told()));
+}
+
+/// A kind that has only what the garbage collector looks at.
+const VIRTUAL_MACHINES: &str = r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: virtualmachines.kubevirt.io}
+spec:
+  group: kubevirt.io
+  names: {kind: VirtualMachine, plural: virtualmachines}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_released_machine_owned_survives_the_garbage_collector() {
+    let options = Options { has_controller_manager: true, ..Options::default() };
+    let server = KubeServer::start(&options).await.unwrap();
+    succeed(&server.kubectl(&["apply", "--server-side", "-k", &format!("{ROOT}/config/crd")]).unwrap());
+    let apply = |manifest: &str| {
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(manifest.as_bytes()).unwrap();
+        succeed(&server.kubectl(&["apply", "--server-side", "-f", file.path().to_str().unwrap()]).unwrap());
+    };
+    apply(VIRTUAL_MACHINES);
+    succeed(
+        &server.kubectl(&["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).unwrap(),
+    );
+    apply(
+        "{apiVersion: vitistack.io/v1alpha1, kind: Machine, metadata: {name: web, finalizers: [machine.vitistack.io/cleanup]}, spec: {template: small}}",
+    );
+    let machine = get(&server, &["get", "machine", "web"]);
+    let uid = machine.pointer("/metadata/uid").and_then(Value::as_str).unwrap();
+    let owner = format!("{{apiVersion: vitistack.io/v1alpha1, kind: Machine, name: web, uid: {uid}}}");
+    let owned = |api_version: &str, kind: &str, name: &str, labels: &str| {
+        apply(&format!(
+            "{{apiVersion: {api_version}, kind: {kind}, metadata: {{name: {name}, labels: {{{labels}}}, ownerReferences: [{owner}]}}}}"
+        ));
+    };
+    let identity = format!("vitistack.io/identity: {uid}");
+    owned("kubevirt.io/v1", "VirtualMachine", "web", &identity);
+    owned("v1", "Secret", "web-cloudinit", &identity);
+    // Nobody here knows of it; the cluster does.
+    owned("v1", "ConfigMap", "notes", "");
+
+    let told = told_by(&server.kubeconfig_path(), "release machine/web --without-operator");
+    assert!(told.ends_with("(exit 0)"), "{told}");
+    succeed(&server.kubectl(&["wait", "machine/web", "--for=delete", "--timeout=60s"]).unwrap());
+    for kind in ["virtualmachine/web", "secret/web-cloudinit", "configmap/notes"] {
+        let left = get(&server, &["get", kind]);
+        assert_eq!(left.pointer("/metadata/ownerReferences"), None, "{kind}");
+        assert_eq!(left.pointer("/metadata/deletionTimestamp"), None, "{kind}");
     }
 }
 

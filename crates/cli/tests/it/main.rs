@@ -6,6 +6,7 @@ mod changes;
 mod crash;
 #[cfg(feature = "integration")]
 mod deployment;
+mod doctor;
 mod export;
 mod stage;
 

@@ -13,7 +13,6 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::Value;
-use vitistack_types::definitions;
 
 use crate::Killed;
 
@@ -39,9 +38,8 @@ impl Stage {
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
         let client = Client::try_from(config).unwrap();
         let stage = Self { _process: process, directory, client };
-        for definition in definitions() {
-            stage.apply(&serde_json::to_string(&definition).unwrap()).await;
-        }
+        let definitions = Command::new(env!("CARGO_BIN_EXE_vitistack")).arg("crds").output().unwrap().stdout;
+        stage.apply(String::from_utf8(definitions).unwrap().trim_start_matches("---\n")).await;
         stage
     }
 
