@@ -5,7 +5,10 @@ use std::{io::IsTerminal, path::PathBuf};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    commands::{apiserver::ApiserverArgs, crds::CrdsArgs, get::GetArgs, samples::SamplesArgs},
+    commands::{
+        apiserver::ApiserverArgs, crds::CrdsArgs, describe::DescribeArgs, events::EventsArgs, get::GetArgs,
+        samples::SamplesArgs, watch::WatchArgs, why::WhyArgs,
+    },
     output::{OutputFormat, Terminal},
 };
 
@@ -28,6 +31,14 @@ pub struct Arguments {
 pub enum Command {
     /// List objects, or show one
     Get(GetArgs),
+    /// Show one object with everything around it
+    Describe(DescribeArgs),
+    /// Say why an object is as it is, and what stands in its way
+    Why(WhyArgs),
+    /// Show what operators told of objects
+    Events(EventsArgs),
+    /// Follow objects as they change
+    Watch(WatchArgs),
     /// Print the definitions (CRDs) of every kind, or of those named
     Crds(CrdsArgs),
     /// Print the roles for people and operators

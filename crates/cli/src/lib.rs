@@ -4,11 +4,16 @@ mod args;
 mod cluster;
 mod columns;
 mod commands;
+mod events;
 mod kinds;
 mod listing;
 pub mod manifests;
 mod output;
 mod roles;
+mod summary_of;
+mod tree;
+mod watching;
+mod world;
 
 use std::{
     ffi::OsString,

@@ -2,9 +2,13 @@
 
 pub mod apiserver;
 pub mod crds;
+pub mod describe;
+pub mod events;
 pub mod get;
 pub mod samples;
 mod summary;
+pub mod watch;
+pub mod why;
 
 use std::io;
 
@@ -88,6 +92,10 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
             Ok(Ending::Done)
         }
         Command::Get(arguments) => get::run(arguments, console).await,
+        Command::Describe(arguments) => describe::run(arguments, console).await,
+        Command::Why(arguments) => why::run(arguments, console).await,
+        Command::Events(arguments) => events::run(arguments, console).await,
+        Command::Watch(arguments) => watch::run(arguments, console).await,
         Command::Apiserver(arguments) => apiserver::run(arguments, console).await,
     }
 }
