@@ -9,14 +9,19 @@ use crate::{
         adopt::AdoptArgs,
         apiserver::ApiserverArgs,
         crds::CrdsArgs,
+        describe::DescribeArgs,
         doctor::DoctorArgs,
+        events::EventsArgs,
         export::ExportArgs,
+        get::GetArgs,
         manager::ManagerArgs,
         pause::{PauseArgs, ResumeArgs},
         power::PowerArgs,
         release::ReleaseArgs,
         samples::SamplesArgs,
         shell::{CompletionArgs, ManArgs},
+        watch::WatchArgs,
+        why::WhyArgs,
     },
     output::{OutputFormat, Terminal},
 };
@@ -38,6 +43,16 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// List objects, or show one
+    Get(GetArgs),
+    /// Show one object with everything around it
+    Describe(DescribeArgs),
+    /// Say why an object is as it is, and what stands in its way
+    Why(WhyArgs),
+    /// Show what operators told of objects
+    Events(EventsArgs),
+    /// Follow objects as they change
+    Watch(WatchArgs),
     /// Print the definitions (CRDs) of every kind, or of those named
     Crds(CrdsArgs),
     /// Print the roles for people and operators

@@ -95,7 +95,7 @@ pub fn title(target: &Target) -> String {
 
 /// Reads an object.
 pub async fn read(cluster: &Cluster, target: &Target) -> Result<DynamicObject, RequestError> {
-    let objects = cluster.objects(&target.kind, Some(&cluster.namespace));
+    let objects = cluster.objects(&target.kind, target.namespace(cluster));
     objects.get(&target.name).await.map_err(|error| cluster.failure(format!("read {}", title(target)), error))
 }
 

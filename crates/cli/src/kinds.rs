@@ -4,8 +4,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition,
 };
 use kube::api::ApiResource;
+use serde_json::Value;
 use snafu::{OptionExt, Snafu};
 use vitistack_types::definitions;
+
+use crate::cluster::Cluster;
 
 /// Indicates that the words of a user name no object.
 #[derive(Debug, Snafu)]
@@ -63,6 +66,12 @@ impl KnownKind {
             .chain(&self.short_names)
             .any(|name| name.eq_ignore_ascii_case(word))
     }
+
+    /// An object of this kind as a user names it: `machine/web-1`.
+    pub fn name_of(&self, object: &Value) -> String {
+        let name = object.get("metadata").and_then(|metadata| metadata.get("name")?.as_str());
+        format!("{}/{}", self.resource.kind.to_lowercase(), name.unwrap_or_default())
+    }
 }
 
 impl From<CustomResourceDefinition> for KnownKind {
@@ -106,5 +115,10 @@ impl Target {
             return ReadTargetSnafu { words: words.join(" ") }.fail();
         }
         Ok(Self { kind: KnownKind::find(kind)?, name: name.to_owned() })
+    }
+
+    /// The namespace it is in; none for a kind without namespaces.
+    pub fn namespace<'a>(&self, cluster: &'a Cluster) -> Option<&'a str> {
+        self.kind.is_namespaced.then_some(cluster.namespace.as_str())
     }
 }

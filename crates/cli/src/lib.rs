@@ -3,12 +3,19 @@
 mod args;
 mod change;
 mod cluster;
+mod columns;
 mod commands;
 pub mod deployment;
+mod events;
 mod kinds;
+mod listing;
 pub mod manifests;
 mod output;
 mod roles;
+mod summary_of;
+mod tree;
+mod watching;
+mod world;
 
 use std::{
     ffi::OsString,

@@ -65,13 +65,8 @@ pub fn manager(deployment: &Deployment<'_>) -> Result<Vec<Manifest>, Error> {
 fn manifest(name: String, object: &impl Serialize) -> Result<Manifest, Error> {
     let mut value = serde_json::to_value(object).context(ReadObjectSnafu { name: &name })?;
     whole_numbers(&mut value);
-    let yaml = yaml(&name, &value)?;
+    let yaml = serde_saphyr::to_string(&value).context(WriteYamlSnafu { name: &name })?;
     Ok(Manifest { name, yaml })
-}
-
-/// An object as YAML; the name is for the message if it has no such form.
-pub fn yaml(name: &str, object: &Value) -> Result<String, Error> {
-    serde_saphyr::to_string(object).context(WriteYamlSnafu { name })
 }
 
 /// The largest number below which every whole number has a float of its own.

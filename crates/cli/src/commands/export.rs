@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use kube::api::ListParams;
 use serde_json::{Map, Value};
 use snafu::ResultExt;
 use vitistack_types::labels;
 
-use super::{Ending, Error, MakeManifestSnafu, WriteOutputSnafu, document};
+use super::{Ending, Error, WriteObjectSnafu, WriteOutputSnafu, document};
 use crate::{
     args::AllNamespacesArgs,
     cluster::{Cluster, ClusterArgs},
     kinds::KnownKind,
-    manifests,
+    listing::{Selection, Wanted, list},
     output::Console,
 };
 
@@ -54,20 +53,10 @@ pub async fn run(arguments: &ExportArgs, console: &mut Console<'_>) -> Result<En
     let namespace = (!arguments.all.all_namespaces).then_some(cluster.namespace.as_str());
     let mut exported = Exported::default();
     for kind in kinds() {
-        let listed = cluster.objects(&kind, namespace).list(&ListParams::default()).await;
-        match listed {
-            Ok(listed) => {
-                for object in listed.items {
-                    let document = serde_json::to_value(&object).map_err(|source| {
-                        manifests::Error::ReadObject { name: kind.resource.kind.clone(), source }
-                    });
-                    exported.add(&kind, document.context(MakeManifestSnafu)?);
-                }
-            }
-            Err(error) => {
-                let plural = &kind.resource.plural;
-                exported.missing.push(cluster.failure(format!("list {plural}"), error).to_string());
-            }
+        let selection = Selection::all(&kind.resource, namespace.filter(|_| kind.is_namespaced));
+        let listed = list(&cluster, &selection, &Wanted::Whole, |object| exported.add(&kind, object)).await;
+        if let Err(incomplete) = listed {
+            exported.missing.push(incomplete.source.to_string());
         }
     }
     exported.write(console)?;
@@ -122,7 +111,7 @@ impl Exported {
             writeln!(console.output, "# Left out, being deleted: {name}").context(WriteOutputSnafu)?;
         }
         for object in &self.objects {
-            let yaml = manifests::yaml("an object", object).context(MakeManifestSnafu)?;
+            let yaml = serde_saphyr::to_string(object).context(WriteObjectSnafu)?;
             document(&yaml, console)?;
         }
         Ok(())

@@ -3,8 +3,11 @@
 pub mod adopt;
 pub mod apiserver;
 pub mod crds;
+pub mod describe;
 pub mod doctor;
+pub mod events;
 pub mod export;
+pub mod get;
 pub mod manager;
 pub mod pause;
 pub mod power;
@@ -12,9 +15,12 @@ pub mod release;
 pub mod samples;
 pub mod shell;
 mod summary;
+pub mod watch;
+pub mod why;
 
 use std::{io, path::PathBuf};
 
+use serde::Serialize;
 use snafu::{ResultExt, Snafu};
 use vitistack_apiserver::ServeError;
 use vitistack_runtime::shutdown::ShutdownError;
@@ -73,6 +79,9 @@ pub enum Error {
     /// Indicates that the words of the user name nothing.
     #[snafu(display("{source}"))]
     NameObject { source: NameError },
+    /// Indicates that an object has no YAML form.
+    #[snafu(display("failed to write the answer as YAML: {source}"))]
+    WriteObject { source: serde_saphyr::ser::Error },
     /// Indicates that there is nothing of that name.
     #[snafu(display("there is no {what} {name:?}: choose from {}", known.join(", ")))]
     FindName { what: &'static str, name: String, known: Vec<String> },
@@ -105,6 +114,11 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
         Command::Doctor(arguments) => doctor::run(arguments, console).await,
         Command::Completion(arguments) => shell::completion(arguments, console),
         Command::Man(arguments) => shell::man(arguments, console),
+        Command::Get(arguments) => get::run(arguments, console).await,
+        Command::Describe(arguments) => describe::run(arguments, console).await,
+        Command::Why(arguments) => why::run(arguments, console).await,
+        Command::Events(arguments) => events::run(arguments, console).await,
+        Command::Watch(arguments) => watch::run(arguments, console).await,
         Command::Apiserver(arguments) => apiserver::run(arguments, console).await,
     }
 }
@@ -123,4 +137,12 @@ fn documents(
 /// Writes one of several YAML documents.
 fn document(yaml: &str, console: &mut Console<'_>) -> Result<(), Error> {
     write!(console.output, "---\n{yaml}").context(WriteOutputSnafu)
+}
+
+/// Writes one JSON document.
+fn write_json(document: &impl Serialize, console: &mut Console<'_>) -> Result<(), Error> {
+    serde_json::to_writer_pretty(&mut *console.output, document)
+        .map_err(io::Error::from)
+        .and_then(|()| writeln!(console.output))
+        .context(WriteOutputSnafu)
 }

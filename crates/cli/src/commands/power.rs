@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::{Timestamp, Unit};
-use kube::{ResourceExt, api::DynamicObject};
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use snafu::ResultExt;
 use vitistack_types::labels;

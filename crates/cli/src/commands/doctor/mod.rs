@@ -10,11 +10,11 @@ use clap::Args;
 use serde::Serialize;
 use snafu::ResultExt;
 
-use super::{Ending, Error, FailChecksSnafu, MakeManifestSnafu, WriteOutputSnafu};
+use super::{Ending, Error, FailChecksSnafu, WriteObjectSnafu, WriteOutputSnafu, write_json};
 use crate::{
+    args::OutputArgs,
     cluster::{Cluster, ClusterArgs, RequestError},
-    manifests,
-    output::{Console, OutputArgs, OutputFormat, Table},
+    output::{Console, OutputFormat, Table},
 };
 
 /// Which cluster, and in which form to tell.
@@ -109,14 +109,6 @@ fn unknown(check: &str, failure: RequestError) -> Result<Finding, RequestError> 
 }
 
 fn print(findings: &[Finding], format: OutputFormat, console: &mut Console<'_>) -> Result<(), Error> {
-    let write = |text: String, console: &mut Console<'_>| {
-        console.output.write_all(text.as_bytes()).context(WriteOutputSnafu)
-    };
-    let document = || {
-        serde_json::to_value(findings)
-            .map_err(|source| manifests::Error::ReadObject { name: "findings".to_owned(), source })
-            .context(MakeManifestSnafu)
-    };
     match format {
         OutputFormat::Table | OutputFormat::Wide => {
             let mut table = Table::new(["check", "result", "message"]);
@@ -126,13 +118,14 @@ fn print(findings: &[Finding], format: OutputFormat, console: &mut Console<'_>) 
             }
             table.write(console.output, console.terminal).context(WriteOutputSnafu)
         }
-        OutputFormat::Json => write(format!("{:#}\n", document()?), console),
+        OutputFormat::Json => write_json(&findings, console),
         OutputFormat::Yaml => {
-            let yaml = manifests::yaml("findings", &document()?).context(MakeManifestSnafu)?;
-            write(yaml, console)
+            let yaml = serde_saphyr::to_string(&findings).context(WriteObjectSnafu)?;
+            console.output.write_all(yaml.as_bytes()).context(WriteOutputSnafu)
         }
-        OutputFormat::Name => {
-            write(findings.iter().map(|finding| format!("{}\n", finding.check)).collect(), console)
-        }
+        OutputFormat::Name => findings
+            .iter()
+            .try_for_each(|finding| writeln!(console.output, "{}", finding.check))
+            .context(WriteOutputSnafu),
     }
 }
