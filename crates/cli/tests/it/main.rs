@@ -8,6 +8,7 @@ mod crash;
 mod deployment;
 mod doctor;
 mod export;
+mod render;
 mod stage;
 
 use std::process::{Command, Output, Stdio};
