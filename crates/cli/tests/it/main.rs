@@ -10,6 +10,7 @@ mod doctor;
 mod export;
 mod render;
 mod stage;
+mod up;
 
 use std::process::{Command, Output, Stdio};
 
