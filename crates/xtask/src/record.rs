@@ -68,7 +68,8 @@ pub fn run(root: &Path) -> Result<(), Whatever> {
         if !output.status.success() {
             whatever!("vitistack {}: {}", typed.join(" "), String::from_utf8_lossy(&output.stderr));
         }
-        let _ = write!(text, "\n$ vitistack {}\n{}", typed.join(" "), String::from_utf8_lossy(&output.stdout));
+        let _ =
+            write!(text, "\n$ vitistack {}\n{}", typed.join(" "), String::from_utf8_lossy(&output.stdout));
     }
     let path = root.join("docs/images/up.svg");
     fs::create_dir_all(root.join("docs/images")).whatever_context("failed to make docs/images")?;

@@ -267,7 +267,7 @@ fn write(known: &Manifests, machine: &Machine, console: &mut Console<'_>) -> Res
 fn settings(known: &Manifests, machine: &Machine) -> Result<Settings, RenderError> {
     let owner = || Some(OwnerKind { api_version: format!("{GROUP}/v1alpha1"), kind: "Machine".to_owned() });
     let Some((place, found)) = known.provider(machine) else {
-        return Ok(Settings { namespace: None, owner: owner() });
+        return Ok(Settings { namespace: None, owner: owner(), zones: Vec::new() });
     };
     let name = machine.metadata.name.clone().unwrap_or_default();
     let provider = found.with_context(|| ResolveSnafu {
@@ -280,6 +280,7 @@ fn settings(known: &Manifests, machine: &Machine) -> Result<Settings, RenderErro
     Ok(Settings {
         namespace: provider.spec.kubevirt.as_ref().and_then(|kubevirt| kubevirt.namespace.clone()),
         owner: owner().filter(|_| provider.spec.credentials.is_none()),
+        zones: provider.spec.zones.clone(),
     })
 }
 
