@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod crash;
+mod reading;
+mod stage;
 
 use std::process::{Command, Output, Stdio};
 
@@ -27,6 +29,11 @@ fn told(arguments: &[&str]) -> String {
 fn every_command_explains_itself() {
     let pages = [
         &["--help"][..],
+        &["get", "--help"],
+        &["describe", "--help"],
+        &["why", "--help"],
+        &["events", "--help"],
+        &["watch", "--help"],
         &["crds", "--help"],
         &["rbac", "--help"],
         &["samples", "--help"],
