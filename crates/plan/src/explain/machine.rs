@@ -8,7 +8,8 @@ use vitistack_types::{
 };
 
 use super::{
-    Cause, Link, Story, World, annotation, datacenter, deletion, ended, name, not_looked_at, object,
+    Cause, Link, Standing, Story, World, annotation, command, datacenter, deletion, ended, name,
+    not_looked_at, object,
     operators::{self, Acting},
     paused, provider, ready, refused, told,
 };
@@ -23,7 +24,7 @@ use crate::{
 pub fn explain(machine: &Machine, world: &World) -> Story {
     let own = object("Machine", &machine.metadata);
     let told_before = conditions_of(machine);
-    let mut chain = vec![Link { object: own.clone(), is_well: true, says: intent(machine) }];
+    let mut chain = vec![Link { object: own.clone(), standing: Standing::Well, says: intent(machine) }];
     if let Some(cause) = paused(&own, &machine.metadata, told_before) {
         return ended(chain, Some(cause));
     }
@@ -60,7 +61,11 @@ pub fn explain(machine: &Machine, world: &World) -> Story {
         let reference = machine.spec.datacenter_ref.as_ref();
         let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
         let named = reference.map(|reference| full_name(reference, namespace)).unwrap_or_default();
-        chain.push(Link { object: format!("Datacenter {named}"), is_well: true, says: says.to_owned() });
+        chain.push(Link {
+            object: format!("Datacenter {named}"),
+            standing: Standing::Well,
+            says: says.to_owned(),
+        });
     }
     let provider = world.providers.iter().find(|provider| name(&provider.metadata) == place);
     let (links, cause) = placed(&own, machine, &place, provider, world);
@@ -131,7 +136,10 @@ fn refusal(machine: &Machine, desired: Result<&Desired, &Refusal>, world: &World
     };
     match decide(&snapshot).verdict {
         Verdict::Blocked(refusal) => {
-            Some(refused(object("Machine", &machine.metadata), refusal, conditions_of(machine)))
+            let own = object("Machine", &machine.metadata);
+            let is_restored = refusal.reason == reason::IDENTITY_HELD && twin.is_none();
+            let to_do = is_restored.then(|| format!("run `{}`", command("adopt", &own)));
+            Some(Cause { to_do, ..refused(own, refusal, conditions_of(machine)) })
         }
         _ => None,
     }
@@ -169,7 +177,7 @@ fn missing(cause: &Cause, machine: &Machine) -> Option<Link> {
         }
         _ => return None,
     };
-    Some(Link { object, is_well: false, says })
+    Some(Link { object, standing: Standing::Blocking, says })
 }
 
 /// The Secret that a Machine names, if it could not be read.
@@ -178,8 +186,8 @@ fn unread_secret(machine: &Machine, world: &World) -> Option<Link> {
     let name = format!("{}/{secret}", machine.metadata.namespace.as_deref().unwrap_or_default());
     (!world.secrets.contains_key(&name)).then(|| Link {
         object: format!("Secret {name}"),
-        is_well: true,
-        says: "not known: it could not be read".to_owned(),
+        standing: Standing::Unknown,
+        says: "it could not be read".to_owned(),
     })
 }
 
@@ -219,7 +227,7 @@ fn placed(
     let provider_link = match provider {
         Some(provider) => Link {
             object: object("MachineProvider", &provider.metadata),
-            is_well: problem.is_none(),
+            standing: Standing::unless(problem.is_some()),
             says: problem.as_ref().map_or_else(
                 || format!("type {operator}, can be used"),
                 |problem| format!("{}: {}", problem.reason, problem.message),
@@ -227,19 +235,34 @@ fn placed(
         },
         None => Link {
             object: format!("the cluster itself ({place})"),
-            is_well: true,
+            standing: Standing::Well,
             says: "takes Machines while there is no MachineProvider".to_owned(),
         },
     };
     let mut links = vec![provider_link, operator_link];
     if is_settled(machine) {
         // What runs goes on running; what is wrong around it shows in the chain.
-        links.retain(|link| !link.is_well);
+        links.retain(|link| link.standing != Standing::Well);
         return (links, lagging(own, machine));
     }
+    links.extend(aspects(own, machine));
     let waits_for = format!("the operator {operator} to look at it");
     let cause = problem.or(absent).or_else(|| waiting(own, machine, &waits_for, world));
     (links, cause)
+}
+
+/// What else the operator told: disks, networks, the real machine.
+fn aspects(own: &str, machine: &Machine) -> Vec<Link> {
+    let aspects = [conditions::STORAGE_READY, conditions::NETWORK_READY, conditions::VIRTUAL_MACHINE_READY];
+    conditions_of(machine)
+        .iter()
+        .filter(|condition| aspects.contains(&condition.type_.as_str()) && condition.status == "False")
+        .map(|condition| Link {
+            object: format!("{} of {own}", condition.type_),
+            standing: Standing::Blocking,
+            says: format!("{}: {}", condition.reason, condition.message),
+        })
+        .collect()
 }
 
 /// Whether the Machine is as it shall be, and its operator has seen the spec as it is now.
@@ -258,7 +281,11 @@ fn is_unseen(machine: &Machine) -> bool {
 fn lagging(own: &str, machine: &Machine) -> Option<Cause> {
     let is_lagging =
         |condition: &&Condition| condition.type_ == conditions::UP_TO_DATE && condition.status == "False";
-    conditions_of(machine).iter().find(is_lagging).map(|condition| told(own.to_owned(), condition))
+    conditions_of(machine).iter().find(is_lagging).map(|condition| {
+        let needs_restart = condition.reason == reason::RESTART_REQUIRED;
+        let to_do = needs_restart.then(|| format!("run `{}`", command("power restart", own)));
+        Cause { to_do, ..told(own.to_owned(), condition) }
+    })
 }
 
 /// What the operator last told, or that it has not looked yet.

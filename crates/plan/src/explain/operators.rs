@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use vitistack_types::{labels, v1alpha1::ProviderType};
 
-use super::{Cause, Link, World};
+use super::{Cause, Link, Standing, World};
 
 /// The reason where no operator acts; it stands in no condition, because nobody is there to write one.
 pub const OPERATOR_ABSENT: &str = "OperatorAbsent";
@@ -56,12 +56,14 @@ pub fn look(operator: &str, world: &World) -> (Link, Option<Cause>) {
     let object = format!("operator {operator}");
     let place = labels::SYSTEM_NAMESPACE;
     match acting(operator, world) {
-        Acting::Yes(holder) => {
-            (Link { object, is_well: true, says: format!("acts: its lease is held by {holder}") }, None)
-        }
-        Acting::Unknown => {
-            (Link { object, is_well: true, says: "not known: its lease could not be read".to_owned() }, None)
-        }
+        Acting::Yes(holder) => (
+            Link { object, standing: Standing::Well, says: format!("acts: its lease is held by {holder}") },
+            None,
+        ),
+        Acting::Unknown => (
+            Link { object, standing: Standing::Unknown, says: "its lease could not be read".to_owned() },
+            None,
+        ),
         Acting::No(since) => {
             let message = if since.is_some() {
                 format!("its lease {operator:?} in namespace {place} is no longer renewed: nobody acts")
@@ -78,7 +80,7 @@ pub fn look(operator: &str, world: &World) -> (Link, Option<Cause>) {
                     "run `vitistack run {operator}`; if it runs without leader election, look at its log"
                 )),
             };
-            (Link { object, is_well: false, says: message }, Some(cause))
+            (Link { object, standing: Standing::Blocking, says: message }, Some(cause))
         }
     }
 }

@@ -7,8 +7,8 @@ use vitistack_types::{
 };
 
 use super::{
-    Cause, Link, Story, World, count, deletion, ended, name, not_looked_at, not_ready, object, operators,
-    paused, ready, refused, told,
+    Cause, Link, Standing, Story, World, count, deletion, ended, name, not_looked_at, not_ready, object,
+    operators, paused, ready, refused, told,
 };
 use crate::{Refusal, machine::placement};
 
@@ -20,7 +20,7 @@ pub fn explain(provider: &MachineProvider, world: &World) -> Story {
     let placed = placed(provider, world);
     let mut chain = vec![Link {
         object: own.clone(),
-        is_well: true,
+        standing: Standing::Well,
         says: format!(
             "type {}, {} on it",
             operators::of_type(provider.spec.type_),
