@@ -195,7 +195,7 @@ fn unread_secret(machine: &Machine, world: &World) -> Option<Link> {
 fn undecided(own: &str, machine: &Machine, world: &World) -> Story {
     let told_before = conditions_of(machine);
     let datacenter = match datacenter::named(machine, world) {
-        None => return (Vec::new(), waiting(own, machine, "an operator to place it", world)),
+        None => return (Vec::new(), Some(waiting(own, machine, "an operator to place it", world))),
         Some(Err(refusal)) => {
             let cause = refused(own.to_owned(), refusal, told_before);
             return (missing(&cause, machine).into_iter().collect(), Some(cause));
@@ -209,8 +209,9 @@ fn undecided(own: &str, machine: &Machine, world: &World) -> Story {
         links.push(operator);
     }
     let place = object("Datacenter", &datacenter.metadata);
-    let cause = cause.or(absent).or_else(|| waiting(own, machine, &format!("{place} to place it"), world));
-    (links, cause)
+    let cause =
+        cause.or(absent).unwrap_or_else(|| waiting(own, machine, &format!("{place} to place it"), world));
+    (links, Some(cause))
 }
 
 /// A Machine that is on its provider, or is to be made there.
@@ -247,8 +248,8 @@ fn placed(
     }
     links.extend(aspects(own, machine));
     let waits_for = format!("the operator {operator} to look at it");
-    let cause = problem.or(absent).or_else(|| waiting(own, machine, &waits_for, world));
-    (links, cause)
+    let cause = problem.or(absent).unwrap_or_else(|| waiting(own, machine, &waits_for, world));
+    (links, Some(cause))
 }
 
 /// What else the operator told: disks, networks, the real machine.
@@ -289,23 +290,19 @@ fn lagging(own: &str, machine: &Machine) -> Option<Cause> {
 }
 
 /// What the operator last told, or that it has not looked yet.
-fn waiting(own: &str, machine: &Machine, waits_for: &str, world: &World) -> Option<Cause> {
+fn waiting(own: &str, machine: &Machine, waits_for: &str, world: &World) -> Cause {
     let Some(condition) = ready(conditions_of(machine)) else {
-        return Some(not_looked_at(own, &machine.metadata, waits_for));
+        return not_looked_at(own, &machine.metadata, waits_for);
     };
     if is_unseen(machine) || is_outdated(condition, machine, world) {
         let message =
             format!("what was last told is no longer so ({}: {})", condition.reason, condition.message);
-        return Some(Cause {
-            message,
-            waits_for: Some(waits_for.to_owned()),
-            ..told(own.to_owned(), condition)
-        });
+        return Cause { message, waits_for: Some(waits_for.to_owned()), ..told(own.to_owned(), condition) };
     }
     let is_under_way = [reason::CREATING, reason::UPDATING, reason::STARTING, reason::DELETING]
         .contains(&condition.reason.as_str());
     let goes_on = condition.message.strip_prefix("waiting: ").filter(|_| is_under_way);
-    Some(Cause { waits_for: goes_on.map(ToOwned::to_owned), ..told(own.to_owned(), condition) })
+    Cause { waits_for: goes_on.map(ToOwned::to_owned), ..told(own.to_owned(), condition) }
 }
 
 /// Whether a condition names something as missing that is there by now. Only called when nothing is missing.
