@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::{
     commands::{
         apiserver::ApiserverArgs, crds::CrdsArgs, describe::DescribeArgs, events::EventsArgs, get::GetArgs,
-        samples::SamplesArgs, watch::WatchArgs, why::WhyArgs,
+        run::RunArgs, samples::SamplesArgs, up::UpArgs, watch::WatchArgs, why::WhyArgs,
     },
     output::{OutputFormat, Terminal},
 };
@@ -29,6 +29,8 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run everything on this machine: control plane, operators and a simulated datacenter
+    Up(UpArgs),
     /// List objects, or show one
     Get(GetArgs),
     /// Show one object with everything around it
@@ -39,6 +41,8 @@ pub enum Command {
     Events(EventsArgs),
     /// Follow objects as they change
     Watch(WatchArgs),
+    /// Run operators until interrupted
+    Run(RunArgs),
     /// Print the definitions (CRDs) of every kind, or of those named
     Crds(CrdsArgs),
     /// Print the roles for people and operators

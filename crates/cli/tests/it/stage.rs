@@ -128,7 +128,7 @@ impl Stage {
     /// Plants the lease of an operator that acts.
     pub async fn operator(&self, name: &str) {
         let renewed = Timestamp::now() + SignedDuration::from_hours(1);
-        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let metadata = ObjectMeta { name: Some(format!("{name}-operator")), ..ObjectMeta::default() };
         let spec = LeaseSpec {
             holder_identity: Some("host_1".to_owned()),
             renew_time: Some(MicroTime(renewed)),

@@ -41,8 +41,8 @@ pub fn explain(datacenter: &Datacenter, world: &World) -> Story {
             ),
         }
     }));
-    let (operator, absent) = operators::look(operators::DATACENTER, world);
     let is_looked_at = ready(conditions).is_some();
+    let (operator, absent) = operators::look(operators::DATACENTER, is_looked_at, world);
     let cause = deletion(&own, &datacenter.metadata)
         .or_else(|| paused(&own, &datacenter.metadata, conditions))
         .or_else(|| not_ready(conditions).map(|condition| told(own.clone(), condition)))

@@ -133,6 +133,7 @@ fn refusal(machine: &Machine, desired: Result<&Desired, &Refusal>, world: &World
         observed: Err(&not_asked),
         twin: twin.as_deref(),
         placement: placement(machine).unwrap_or_default(),
+        no_room: None,
     };
     match decide(&snapshot).verdict {
         Verdict::Blocked(refusal) => {
@@ -203,7 +204,7 @@ fn undecided(own: &str, machine: &Machine, world: &World) -> Story {
         Some(Ok(datacenter)) => datacenter,
     };
     let (mut links, cause) = datacenter::obstacle(datacenter, machine, world);
-    let (operator, absent) = operators::look(operators::DATACENTER, world);
+    let (operator, absent) = operators::look(operators::DATACENTER, is_looked_at(machine), world);
     let is_absent = absent.is_some();
     if cause.is_none() || is_absent {
         links.push(operator);
@@ -223,7 +224,7 @@ fn placed(
     world: &World,
 ) -> Story {
     let operator = provider.map_or(labels::OWN_CLUSTER, |provider| operators::of_type(provider.spec.type_));
-    let (operator_link, absent) = operators::look(operator, world);
+    let (operator_link, absent) = operators::look(operator, is_looked_at(machine), world);
     let problem = provider.and_then(|provider| provider::problem(provider, world));
     let provider_link = match provider {
         Some(provider) => Link {
@@ -271,6 +272,11 @@ fn is_settled(machine: &Machine) -> bool {
     machine.metadata.deletion_timestamp.is_none()
         && !is_unseen(machine)
         && conditions::is_true(conditions_of(machine), conditions::READY)
+}
+
+/// Whether an operator has told of the Machine as it is now.
+fn is_looked_at(machine: &Machine) -> bool {
+    ready(conditions_of(machine)).is_some() && !is_unseen(machine)
 }
 
 fn is_unseen(machine: &Machine) -> bool {

@@ -27,8 +27,8 @@ pub fn explain(provider: &MachineProvider, world: &World) -> Story {
             count(placed.len(), "Machine")
         ),
     }];
-    let (operator, absent) = operators::look(operators::MACHINE_PROVIDER, world);
     let is_looked_at = provider.status.as_ref().is_some_and(|status| ready(&status.conditions).is_some());
+    let (operator, absent) = operators::look(operators::MACHINE_PROVIDER, is_looked_at, world);
     let cause = deleted(&own, provider, &placed).or_else(|| problem(provider, world)).or_else(|| {
         let waits_for = "the operator machine-provider to look at it";
         (!is_looked_at)

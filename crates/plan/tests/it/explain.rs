@@ -28,7 +28,7 @@ fn ago(minutes: i64) -> Timestamp {
 
 fn lease(operator: &str, renewed: Timestamp) -> Lease {
     Lease {
-        metadata: ObjectMeta { name: Some(operator.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(format!("{operator}-operator")), ..ObjectMeta::default() },
         spec: Some(LeaseSpec {
             holder_identity: Some("host_1".to_owned()),
             renew_time: Some(MicroTime(renewed)),
@@ -274,6 +274,11 @@ faults! {
     its_datacenter_is_about_to_place_it: |world| by_datacenter(web(world));
     nobody_acts_on_it: |world| {
         world.leases = Some(vec![lease("simulated", ago(45))]);
+    };
+    its_operator_runs_without_leader_election: |world| {
+        claim(web(world));
+        world.leases = Some(Vec::new());
+        tell(web(world), said("Ready", false, reason::VM_FAILED, "the guest crashes: look at its console", ago(6)));
     };
     leases_could_not_be_read: |world| world.leases = None;
     it_is_being_made: |world| {
