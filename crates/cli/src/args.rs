@@ -19,8 +19,10 @@ use crate::{
         power::PowerArgs,
         release::ReleaseArgs,
         render::RenderArgs,
+        run::RunArgs,
         samples::SamplesArgs,
         shell::{CompletionArgs, ManArgs},
+        up::UpArgs,
         watch::WatchArgs,
         why::WhyArgs,
     },
@@ -44,6 +46,8 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run everything on this machine: control plane, operators and a simulated datacenter
+    Up(UpArgs),
     /// List objects, or show one
     Get(GetArgs),
     /// Show one object with everything around it
@@ -54,6 +58,8 @@ pub enum Command {
     Events(EventsArgs),
     /// Follow objects as they change
     Watch(WatchArgs),
+    /// Run operators until interrupted
+    Run(RunArgs),
     /// Print the definitions (CRDs) of every kind, or of those named
     Crds(CrdsArgs),
     /// Print the roles for people and operators

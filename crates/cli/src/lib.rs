@@ -25,6 +25,7 @@ use std::{
 };
 
 use clap::{CommandFactory, FromArgMatches, error::ErrorKind};
+use vitistack_runtime::settings::{self, SettingsError};
 
 use crate::{args::Arguments, commands::Ending, output::Console};
 
@@ -65,24 +66,34 @@ fn called(name: Option<&OsString>) -> clap::Command {
     command().name(PLUGIN).bin_name("kubectl vitistack").mut_subcommands(renamed)
 }
 
+/// The arguments. Those of `vitistack run` may also come from a settings file.
+fn parse(arguments: &[OsString]) -> Result<Arguments, SettingsError> {
+    let command = called(arguments.first());
+    if arguments.get(1).is_some_and(|word| word == "run") {
+        return settings::parse_from(command, arguments);
+    }
+    let mut matches = command.try_get_matches_from(arguments)?;
+    Ok(Arguments::from_arg_matches_mut(&mut matches)?)
+}
+
 /// Runs the command line and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let matches = called(arguments.first()).try_get_matches_from(&arguments);
-    let arguments = match matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches)) {
+    let failed = |error: &dyn std::fmt::Display| {
+        let _ = writeln!(io::stderr(), "vitistack: {error}");
+        ExitCode::from(exit::FAILED)
+    };
+    let arguments = match parse(&arguments) {
         Ok(arguments) => arguments,
-        Err(refusal) => {
+        Err(SettingsError::ParseArguments { source }) => {
             // Help and version are answers, not errors; neither can do anything about a closed terminal.
-            let _ = refusal.print();
-            return match refusal.kind() {
+            let _ = source.print();
+            return match source.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
                 _ => ExitCode::from(exit::USAGE),
             };
         }
-    };
-    let failed = |error: &dyn std::fmt::Display| {
-        let _ = writeln!(io::stderr(), "vitistack: {error}");
-        ExitCode::from(exit::FAILED)
+        Err(error) => return failed(&error),
     };
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,

@@ -145,7 +145,7 @@ impl Process {
         resource: K::DynamicType,
         selection: watcher::Config,
     ) -> Cache<K> {
-        let source = whole_objects(client, resource.clone(), selection);
+        let source = whole_objects(client, &resource, selection);
         self.fill(resource, source)
     }
 
@@ -155,7 +155,7 @@ impl Process {
         PartialObjectMeta<K>: Kind + Resource<DynamicType = K::DynamicType>,
     {
         let resource = K::DynamicType::default();
-        let source = metadata_only::<K>(self.client.clone(), resource.clone(), watcher::Config::default());
+        let source = metadata_only::<K>(self.client.clone(), &resource, watcher::Config::default());
         self.fill(resource, source)
     }
 

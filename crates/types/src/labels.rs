@@ -54,6 +54,12 @@ pub const RECLAIM_POLICY: &str = "vitistack.io/reclaim-policy";
 /// instance is there, the restart is still to be done; once it is gone, it was done.
 pub const RESTARTED_INSTANCE: &str = "vitistack.io/restarted-instance";
 
+/// Label on every object that a simulated provider's world is kept in: which world that is.
+pub const WORLD: &str = "vitistack.io/world";
+
+/// Label on the records of a simulated provider's world: those of one generation are deleted together.
+pub const WORLD_GENERATION: &str = "vitistack.io/world-generation";
+
 /// Annotation on a MachineProvider: `"true"` makes it the one for Machines that name neither provider nor datacenter.
 pub const IS_DEFAULT_PROVIDER: &str = "vitistack.io/is-default-provider";
 

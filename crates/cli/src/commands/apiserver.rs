@@ -28,7 +28,7 @@ pub struct ApiserverArgs {
 }
 
 /// One administrator's token guards the API, so it stays on this machine.
-fn loopback(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr =
         text.parse().map_err(|_| "write it as 127.0.0.1:6443 or [::1]:6443".to_owned())?;
     if address.ip().is_loopback() {

@@ -13,9 +13,11 @@ pub mod pause;
 pub mod power;
 pub mod release;
 pub mod render;
+pub mod run;
 pub mod samples;
 pub mod shell;
 mod summary;
+pub mod up;
 pub mod watch;
 pub mod why;
 
@@ -87,6 +89,12 @@ pub enum Error {
     /// Indicates that an object has no YAML form.
     #[snafu(display("failed to write the answer as YAML: {source}"))]
     WriteObject { source: serde_saphyr::ser::Error },
+    /// Indicates that operators do not run.
+    #[snafu(display("{source}"), context(false))]
+    RunOperators { source: run::RunError },
+    /// Indicates that the platform does not run.
+    #[snafu(display("{source}"), context(false))]
+    RunPlatform { source: up::UpError },
     /// Indicates that there is nothing of that name.
     #[snafu(display("there is no {what} {name:?}: choose from {}", known.join(", ")))]
     FindName { what: &'static str, name: String, known: Vec<String> },
@@ -120,6 +128,8 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
         Command::Doctor(arguments) => doctor::run(arguments, console).await,
         Command::Completion(arguments) => shell::completion(arguments, console),
         Command::Man(arguments) => shell::man(arguments, console),
+        Command::Up(arguments) => Ok(up::run(arguments, console).await?),
+        Command::Run(arguments) => Ok(run::run(arguments).await?),
         Command::Get(arguments) => get::run(arguments, console).await,
         Command::Describe(arguments) => describe::run(arguments, console).await,
         Command::Why(arguments) => why::run(arguments, console).await,

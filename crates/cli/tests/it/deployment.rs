@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use vitistack_testkit::{KubeServer, Options};
 
-use crate::stage::told_by;
+use crate::lines::told_by;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const ACCOUNT: &str = "--as=system:serviceaccount:vitistack-system:vitistack-manager";
