@@ -3,7 +3,10 @@
 # be left to clean up behind those, so it refuses while there are any.
 set -euo pipefail
 config=$(cd "$(dirname "$0")/../config" && pwd)
-left=$(kubectl get vitistack --all-namespaces --output name)
+left=
+case $(kubectl get customresourcedefinitions --output name) in
+  *.vitistack.io*) left=$(kubectl get vitistack --all-namespaces --output name) ;;
+esac
 if [ -n "$left" ]; then
   printf 'uninstall: these are still there: delete them while the operators run, or let go of machines with "vitistack release":\n%s\n' "$left" >&2
   exit 1

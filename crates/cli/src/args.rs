@@ -50,8 +50,6 @@ pub enum Command {
     Up(UpArgs),
     /// List objects, or show one
     Get(GetArgs),
-    /// Run operators until interrupted
-    Run(RunArgs),
     /// Show one object with everything around it
     Describe(DescribeArgs),
     /// Say why an object is as it is, and what stands in its way
@@ -60,6 +58,8 @@ pub enum Command {
     Events(EventsArgs),
     /// Follow objects as they change
     Watch(WatchArgs),
+    /// Run operators until interrupted
+    Run(RunArgs),
     /// Print the definitions (CRDs) of every kind, or of those named
     Crds(CrdsArgs),
     /// Print the roles for people and operators

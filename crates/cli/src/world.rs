@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 use k8s_openapi::{
     api::{coordination::v1::Lease, core::v1::Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
     jiff::Timestamp,
 };
 use kube::{Resource, api::ApiResource};
@@ -113,17 +114,44 @@ async fn one_place<K: DeserializeOwned>(
 }
 
 impl Loaded {
-    /// Reads which keys the Secrets have that a Machine and the providers name. Never keeps what is in them.
-    pub async fn read_secrets(&mut self, cluster: &Cluster, machine: Option<&Machine>) {
-        let of_machine = machine.and_then(|machine| {
+    /// Reads which keys the Secrets have that these Machines and MachineProviders name. Never keeps what is in them.
+    pub async fn read_secrets(&mut self, cluster: &Cluster, objects: &[String]) {
+        let is_meant = |kind: &str, metadata: &ObjectMeta| {
+            let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+            objects.contains(&format!(
+                "{kind} {}/{}",
+                namespace.unwrap_or_default(),
+                name.unwrap_or_default()
+            ))
+        };
+        let machines = self.world.machines.iter().filter(|one| is_meant("Machine", &one.metadata));
+        let of_machines = machines.filter_map(|machine| {
             let secret = machine.spec.cloud_init.as_ref()?.secret_ref.as_ref()?;
             Some((machine.metadata.namespace.clone()?, secret.name.clone()))
         });
-        let of_providers = self.world.providers.iter().filter_map(|provider| {
+        // A Datacenter that is meant may use any of its providers.
+        let of_datacenters: BTreeSet<(String, String)> = self
+            .world
+            .datacenters
+            .iter()
+            .filter(|one| is_meant("Datacenter", &one.metadata))
+            .flat_map(|one| {
+                let own = one.metadata.namespace.clone().unwrap_or_default();
+                one.spec.machine_providers.iter().map(move |reference| {
+                    (reference.namespace.clone().unwrap_or_else(|| own.clone()), reference.name.clone())
+                })
+            })
+            .collect();
+        let providers = self.world.providers.iter().filter(|one| {
+            let ObjectMeta { namespace, name, .. } = &one.metadata;
+            let own = (namespace.clone().unwrap_or_default(), name.clone().unwrap_or_default());
+            is_meant("MachineProvider", &one.metadata) || of_datacenters.contains(&own)
+        });
+        let of_providers = providers.filter_map(|provider| {
             let secret = &provider.spec.credentials.as_ref()?.secret_ref;
             Some((provider.metadata.namespace.clone()?, secret.name.clone()))
         });
-        let names: BTreeSet<(String, String)> = of_machine.into_iter().chain(of_providers).collect();
+        let names: BTreeSet<(String, String)> = of_machines.chain(of_providers).collect();
         let resource = ApiResource::erase::<Secret>(&());
         let answers = names.into_iter().map(|(namespace, name)| {
             let resource = &resource;

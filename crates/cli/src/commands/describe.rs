@@ -41,7 +41,7 @@ pub async fn run(arguments: &DescribeArgs, console: &mut Console<'_>) -> Result<
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let mut loaded = load(&cluster).await?;
     let Some(subject) = why::subject(&target, &cluster, &loaded.world) else {
-        return Err(why::absent(&target, &cluster).into());
+        return Err(why::absent(&target, &cluster, &loaded).into());
     };
     let about = events::about(&target.kind.resource.kind, &target.name);
     // Events of objects without a namespace live in "default".

@@ -160,7 +160,8 @@ fn tell_missing(
                 let _ = write!(line, "with {remaining} more to come, ");
             }
         }
-        writeln!(console.errors, "vitistack: {line}{source}").context(WriteOutputSnafu)?;
+        let again = if *read > 0 { "; run it again for the rest" } else { "" };
+        writeln!(console.errors, "vitistack: {line}{source}{again}").context(WriteOutputSnafu)?;
     }
     Ok(if missing.is_empty() { Ending::Done } else { Ending::Partial })
 }

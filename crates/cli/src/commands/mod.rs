@@ -118,8 +118,6 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
             summary::print(console.output).context(WriteOutputSnafu)?;
             Ok(Ending::Done)
         }
-        Command::Up(arguments) => Ok(up::run(arguments, console).await?),
-        Command::Run(arguments) => Ok(run::run(arguments).await?),
         Command::Power(arguments) => power::run(arguments, console).await,
         Command::Pause(arguments) => pause::pause(arguments, console).await,
         Command::Resume(arguments) => pause::resume(arguments, console).await,
@@ -130,6 +128,8 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
         Command::Doctor(arguments) => doctor::run(arguments, console).await,
         Command::Completion(arguments) => shell::completion(arguments, console),
         Command::Man(arguments) => shell::man(arguments, console),
+        Command::Up(arguments) => Ok(up::run(arguments, console).await?),
+        Command::Run(arguments) => Ok(run::run(arguments).await?),
         Command::Get(arguments) => get::run(arguments, console).await,
         Command::Describe(arguments) => describe::run(arguments, console).await,
         Command::Why(arguments) => why::run(arguments, console).await,

@@ -16,7 +16,7 @@ use vitistack_machine::{
 };
 use vitistack_plan::{
     Redacted,
-    machine::{Desired, References, identity, resolve},
+    machine::{Desired, Problem, References, identity, resolve},
 };
 use vitistack_types::{
     GROUP, check,
@@ -234,8 +234,7 @@ fn write(known: &Manifests, machine: &Machine, console: &mut Console<'_>) -> Res
     // What the cluster has cannot be known here.
     let is_unknown =
         |reason: &str| [reason::STORAGE_CLASS_NOT_FOUND, reason::SOURCE_NOT_FOUND].contains(&reason);
-    let problem =
-        planned.problems.iter().map(|problem| problem.refusal()).find(|refusal| !is_unknown(refusal.reason));
+    let problem = planned.problems.iter().map(Problem::refusal).find(|refusal| !is_unknown(refusal.reason));
     if let Some(refusal) = problem {
         return Ok(ResolveSnafu { name, message: refusal.message.clone() }.fail()?);
     }

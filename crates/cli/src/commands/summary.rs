@@ -10,7 +10,7 @@ use crate::roles;
 const MISSING: [&str; 3] = [
     "vitistack up: the platform on one machine, with its own Kubernetes API",
     "vitistack run: the operators that act on these kinds",
-    "vitistack operator, bootstrap, get, describe, why, plan: the REST service, attestation, and the user's commands",
+    "vitistack operator, bootstrap, plan: the REST service, attestation, and previews",
 ];
 
 /// Prints the kinds, the manifests and the gaps.

@@ -71,7 +71,7 @@ pub async fn run(arguments: &WatchArgs, console: &mut Console<'_>) -> Result<End
         changes(&cluster, &kind.resource, namespace, selection).map(move |change| (number, change)).boxed()
     });
     let mut changes = select_all(streams);
-    let mut screen = Screen::new(console);
+    let mut screen = Screen::new(&board, console);
     loop {
         let (number, change) = tokio::select! {
             () = end.cancelled() => break,
@@ -158,11 +158,14 @@ struct Screen {
     is_begun: bool,
     /// When it is to be drawn again.
     due: Instant,
+    /// One line for each kind, as wide as the widest before it.
+    lines: Vec<Table>,
 }
 
 impl Screen {
-    fn new(console: &Console<'_>) -> Self {
-        Self { is_terminal: console.terminal.is_terminal, is_begun: false, due: Instant::now() }
+    fn new(board: &Board, console: &Console<'_>) -> Self {
+        let lines = board.columns.iter().map(Columns::table).collect();
+        Self { is_terminal: console.terminal.is_terminal, is_begun: false, due: Instant::now(), lines }
     }
 
     fn show(
@@ -176,9 +179,11 @@ impl Screen {
             return Ok(());
         }
         let Some((what, number, object)) = line else { return Ok(()) };
-        let Some(columns) = board.columns.get(number) else { return Ok(()) };
-        let mut cells = columns.table();
-        columns.row(&object, Timestamp::now(), &mut cells);
+        let (Some(columns), Some(cells)) = (board.columns.get(number), self.lines.get_mut(number)) else {
+            return Ok(());
+        };
+        cells.clear();
+        columns.row(&object, Timestamp::now(), cells);
         write!(console.output, "{what:<7}   ")?;
         cells.write_rows(console.output, console.terminal)?;
         console.output.flush()

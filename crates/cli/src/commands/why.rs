@@ -2,7 +2,7 @@
 
 use clap::Args;
 use snafu::ResultExt;
-use vitistack_plan::explain::{Explanation, Subject, Told, World, explain};
+use vitistack_plan::explain::{Explanation, Standing, Subject, Told, World, explain};
 
 use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu};
 use crate::{
@@ -36,26 +36,30 @@ pub async fn run(arguments: &WhyArgs, console: &mut Console<'_>) -> Result<Endin
     let target = Target::read(&arguments.object).context(NameObjectSnafu)?;
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let mut loaded = load(&cluster).await?;
-    let machine = subject(&target, &cluster, &loaded.world).and_then(|subject| match subject {
-        Subject::Machine(machine) => Some(machine.clone()),
-        _ => None,
-    });
-    loaded.read_secrets(&cluster, machine.as_ref()).await;
-    let Some(first) =
+    let again = |loaded: &Loaded| {
         subject(&target, &cluster, &loaded.world).map(|subject| explain(subject, &loaded.world))
-    else {
-        return Err(absent(&target, &cluster).into());
     };
+    let Some(first) = again(&loaded) else { return Err(absent(&target, &cluster, &loaded).into()) };
+    // Only the Secrets of what is in the chain: others are nobody's business.
+    let objects: Vec<String> = first.chain.into_iter().map(|link| link.object).collect();
+    loaded.read_secrets(&cluster, &objects).await;
+    let Some(first) = again(&loaded) else { return Err(absent(&target, &cluster, &loaded).into()) };
     read_events(&cluster, &first, &mut loaded).await;
-    let explained = subject(&target, &cluster, &loaded.world).map(|subject| explain(subject, &loaded.world));
-    write(&explained.unwrap_or(first), &loaded, console).context(WriteOutputSnafu)?;
+    write(&again(&loaded).unwrap_or(first), &loaded, console).context(WriteOutputSnafu)?;
     Ok(if loaded.missing.is_empty() { Ending::Done } else { Ending::Partial })
 }
 
-/// The error for an object that is not there.
-pub fn absent(target: &Target, cluster: &Cluster) -> RequestError {
-    let place = target.namespace(cluster).map(|name| format!(" in namespace {name}")).unwrap_or_default();
-    RequestError::FindObject { doing: format!("read {} {}{place}", target.kind.resource.kind, target.name) }
+/// The error for an object that is not there, or that cannot be understood.
+pub fn absent(target: &Target, cluster: &Cluster, loaded: &Loaded) -> RequestError {
+    let kind = &target.kind.resource.kind;
+    let place = target.namespace(cluster);
+    let own = format!("{kind} {}/{} ", place.unwrap_or_default(), target.name);
+    let place = place.map(|name| format!(" in namespace {name}")).unwrap_or_default();
+    let doing = format!("read {kind} {}{place}", target.name);
+    match loaded.missing.iter().find(|missing| missing.starts_with(&own)) {
+        Some(message) => RequestError::Answer { doing, message: message.clone() },
+        None => RequestError::FindObject { doing },
+    }
 }
 
 /// The object that the user names, if it was read.
@@ -103,7 +107,11 @@ fn write(explanation: &Explanation, loaded: &Loaded, console: &mut Console<'_>) 
     let output = &mut console.output;
     let width = explanation.chain.iter().map(|link| link.object.chars().count()).max().unwrap_or_default();
     for link in &explanation.chain {
-        let (mark, tone) = if link.is_well { ("✓", Tone::Good) } else { ("✗", Tone::Bad) };
+        let (mark, tone) = match link.standing {
+            Standing::Well => ("✓", Tone::Good),
+            Standing::Blocking => ("✗", Tone::Bad),
+            Standing::Unknown => ("?", Tone::Waiting),
+        };
         writeln!(output, "{} {:<width$}  {}", terminal.paint(tone, mark), link.object, link.says)?;
     }
     writeln!(output)?;

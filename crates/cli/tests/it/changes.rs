@@ -19,7 +19,7 @@ spec: {template: small}
 
 /// What the commands said, one after the other.
 fn session(stage: &Stage, lines: &[&str]) -> String {
-    lines.iter().map(|line| stage.told(line)).collect::<Vec<_>>().join("\n\n")
+    lines.iter().map(|line| stage.line(line)).collect::<Vec<_>>().join("\n\n")
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn every_command_that_changes_something_explains_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_is_switched_off_and_on_and_restarted() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     stage.apply(MACHINE).await;
     insta::assert_snapshot!(session(
         &stage,
@@ -60,7 +60,7 @@ async fn a_machine_is_switched_off_and_on_and_restarted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_is_paused_and_goes_on() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     stage.apply(MACHINE).await;
     insta::assert_snapshot!(session(
         &stage,
@@ -78,7 +78,7 @@ async fn an_object_is_paused_and_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_machine_is_adopted_unless_it_has_a_twin() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     stage.apply(MACHINE).await;
     let restored =
         MACHINE.replace("name: web", "name: restored, annotations: {vitistack.io/identity: lost-uid}");
@@ -89,7 +89,7 @@ async fn a_restored_machine_is_adopted_unless_it_has_a_twin() {
 
     let twin = MACHINE.replace("name: web", "name: twin, annotations: {vitistack.io/identity: lost-uid}");
     stage.apply(&twin).await;
-    insta::assert_snapshot!(format!("{first}\n\n{}", stage.told("adopt machine/twin")));
+    insta::assert_snapshot!(format!("{first}\n\n{}", stage.line("adopt machine/twin")));
 }
 
 /// A Machine that an operator has made: with finalizer, identity and placement, and perhaps told to be paused.
@@ -159,14 +159,14 @@ fn settled(session: &str, uid: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_released_machine_leaves_the_real_one_and_a_record_of_it() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     let uid = made(&stage, true).await;
     made_beside(&stage, &uid).await;
-    let plan = stage.told("release machine/web --dry-run");
+    let plan = stage.line("release machine/web --dry-run");
     let before = stage.machines().get("web").await.unwrap();
     assert_eq!(before.annotations().get("vitistack.io/paused"), None, "a dry run changes nothing");
     assert!(stage.objects("v1", "ConfigMap").get_opt("released-web").await.unwrap().is_none());
-    let told = stage.told("release machine/web");
+    let told = stage.line("release machine/web");
     insta::assert_snapshot!(settled(&format!("{plan}\n\n{told}"), &uid));
 
     gone(&stage).await;
@@ -183,7 +183,7 @@ async fn a_released_machine_leaves_the_real_one_and_a_record_of_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_waits_until_an_operator_says_that_it_stays_away() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     made(&stage, false).await;
     let machines = stage.machines();
     let operator = tokio::spawn(async move {
@@ -201,7 +201,7 @@ async fn a_release_waits_until_an_operator_says_that_it_stays_away() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    let told = stage.told("release machine/web");
+    let told = stage.line("release machine/web");
     assert!(told.ends_with("(exit 0)"), "{told}");
     operator.await.unwrap().unwrap();
     gone(&stage).await;
@@ -209,7 +209,7 @@ async fn a_release_waits_until_an_operator_says_that_it_stays_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_was_cut_short_is_finished_by_the_next() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     let uid = made(&stage, false).await;
     // As if the process had ended between the finalizer and the delete.
     let record = format!(
@@ -218,14 +218,14 @@ async fn a_release_that_was_cut_short_is_finished_by_the_next() {
     stage.apply(&record).await;
     let patch = json!({ "metadata": { "finalizers": null } });
     stage.machines().patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    let told = stage.told("release machine/web --without-operator");
+    let told = stage.line("release machine/web --without-operator");
     assert!(told.ends_with("(exit 0)"), "{told}");
     gone(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_must_not_be_released_is_kept_with_the_reason() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     stage.apply(MACHINE).await;
     stage
         .apply(&MACHINE.replace("name: web", "name: foreign, annotations: {vitistack.io/identity: lost-uid}"))
@@ -234,11 +234,11 @@ async fn a_machine_that_must_not_be_released_is_kept_with_the_reason() {
         session(&stage, &["release machine/web", "release machine/foreign", "release datacenter/west"]);
     made(&stage, true).await;
     stage.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: released-web, namespace: default}").await;
-    told = format!("{told}\n\n{}", stage.told("release machine/web"));
+    told = format!("{told}\n\n{}", stage.line("release machine/web"));
     let delete = kube::api::DeleteParams::default();
     stage.objects("v1", "ConfigMap").delete("released-web", &delete).await.unwrap();
     stage.machines().delete("web", &delete).await.unwrap();
-    told = format!("{told}\n\n{}", stage.told("release machine/web"));
+    told = format!("{told}\n\n{}", stage.line("release machine/web"));
     insta::assert_snapshot!(told);
     let machine = stage.machines().get("web").await.unwrap();
     assert_eq!(machine.finalizers(), ["machine.vitistack.io/cleanup"]);

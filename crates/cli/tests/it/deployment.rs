@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use vitistack_testkit::{KubeServer, Options};
 
-use crate::stage::told_by;
+use crate::lines::told_by;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const ACCOUNT: &str = "--as=system:serviceaccount:vitistack-system:vitistack-manager";
@@ -170,12 +170,12 @@ async fn what_a_released_machine_owned_survives_the_garbage_collector() {
     apply(
         "{apiVersion: vitistack.io/v1alpha1, kind: Machine, metadata: {name: web, finalizers: [machine.vitistack.io/cleanup]}, spec: {template: small}}",
     );
-    let machine = get(&server, &["get", "machine", "web"]);
-    let uid = machine.pointer("/metadata/uid").and_then(Value::as_str).unwrap();
-    let owner = format!("{{apiVersion: vitistack.io/v1alpha1, kind: Machine, name: web, uid: {uid}}}");
+    let made = get(&server, &["get", "machine", "web"]);
+    let uid = made.pointer("/metadata/uid").and_then(Value::as_str).unwrap();
+    let machine = format!("{{apiVersion: vitistack.io/v1alpha1, kind: Machine, name: web, uid: {uid}}}");
     let owned = |api_version: &str, kind: &str, name: &str, labels: &str| {
         apply(&format!(
-            "{{apiVersion: {api_version}, kind: {kind}, metadata: {{name: {name}, labels: {{{labels}}}, ownerReferences: [{owner}]}}}}"
+            "{{apiVersion: {api_version}, kind: {kind}, metadata: {{name: {name}, labels: {{{labels}}}, ownerReferences: [{machine}]}}}}"
         ));
     };
     let identity = format!("vitistack.io/identity: {uid}");
@@ -225,6 +225,7 @@ async fn the_commands_of_the_guide_install_upgrade_and_remove() {
             assert_eq!(there("poddisruptionbudget"), 1);
         }
     }
+    succeed(&shell(&server, "dev/uninstall.sh"));
     assert_eq!(there("customresourcedefinition") + there("clusterrole"), 0);
 }
 

@@ -15,13 +15,15 @@ fn the_doctor_explains_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_without_operators_has_warnings_and_no_failure() {
-    let stage = Stage::start().await;
-    insta::assert_snapshot!(stage.told("doctor"));
+    let stage = Stage::new().await;
+    stage.install().await;
+    insta::assert_snapshot!(stage.line("doctor"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_operators_cannot_do_without_is_a_failure() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
+    stage.install().await;
     let definitions: Api<
         k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     > = Api::all(stage.client.clone());
@@ -32,7 +34,7 @@ async fn what_the_operators_cannot_do_without_is_a_failure() {
     let lease = json!({ "metadata": { "name": "kubevirt" }, "spec": { "holderIdentity": "pod-1",
         "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z" } });
     leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
-    let told = stage.told("doctor -o json");
+    let told = stage.line("doctor -o json");
     assert!(told.ends_with("vitistack: 2 of 14 checks failed\n(exit 1)"), "{told}");
     let findings = told.split_once('\n').unwrap().1.rsplit_once("vitistack:").unwrap().0;
     let findings: Vec<serde_json::Value> = serde_json::from_str(findings).unwrap();

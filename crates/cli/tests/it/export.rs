@@ -6,7 +6,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::stage::{Stage, told_by};
+use crate::{lines::told_by, stage::Stage};
 
 const PLATFORM: &str = r"apiVersion: v1
 kind: Namespace
@@ -44,7 +44,7 @@ spec: {resources: {cpu: {cores: 1}, memory: {size: 1Gi}}, disks: [{name: root, s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_platform_is_restored_elsewhere_with_its_identities() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     stage.apply(PLATFORM).await;
     let metadata = json!({ "metadata": {
         "finalizers": ["machine.vitistack.io/cleanup"],
@@ -61,24 +61,24 @@ async fn a_platform_is_restored_elsewhere_with_its_identities() {
     stage.apply("apiVersion: vitistack.io/v1alpha1\nkind: Machine\nmetadata: {name: leaving, namespace: default, finalizers: [example.com/stays]}\nspec: {template: small}").await;
     stage.machines().delete("leaving", &DeleteParams::default()).await.unwrap();
 
-    let exported = stage.told("export -A");
+    let exported = stage.line("export -A");
     insta::assert_snapshot!(exported);
-    let own = stage.told("export");
+    let own = stage.line("export");
     assert!(!own.contains("namespace: shop") && own.contains("kind: MachineClass"), "{own}");
 
-    let elsewhere = Stage::start().await;
+    let elsewhere = Stage::new().await;
     elsewhere.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}").await;
     let (_, documents) = exported.split_once("---\n").unwrap();
     elsewhere.apply(documents.split("(exit").next().unwrap()).await;
     let machine = elsewhere.machines().get("web").await.unwrap();
     assert_eq!(machine.annotations()["vitistack.io/identity"], "the-identity");
-    let again = elsewhere.told("export -A");
+    let again = elsewhere.line("export -A");
     assert_eq!(again.split_once("---\n").unwrap().1, documents, "what was restored is what was exported");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_that_is_not_whole_says_so() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     stage.apply(PLATFORM).await;
     let definitions = kube::Api::<
         k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -89,7 +89,7 @@ async fn an_export_that_is_not_whole_says_so() {
         assert!(std::time::Instant::now() < limit, "the definition stays");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let told = stage.told("export -A");
+    let told = stage.line("export -A");
     assert!(told.contains("# Incomplete: failed to list datacenters"), "{told}");
     assert!(told.contains("vitistack: failed to list datacenters"), "{told}");
     assert!(told.contains("kind: Machine\n") && told.ends_with("(exit 3)"), "{told}");

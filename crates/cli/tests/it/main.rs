@@ -8,6 +8,8 @@ mod crash;
 mod deployment;
 mod doctor;
 mod export;
+mod lines;
+mod reading;
 mod render;
 mod stage;
 mod up;
@@ -35,6 +37,11 @@ fn told(arguments: &[&str]) -> String {
 fn every_command_explains_itself() {
     let pages = [
         &["--help"][..],
+        &["get", "--help"],
+        &["describe", "--help"],
+        &["why", "--help"],
+        &["events", "--help"],
+        &["watch", "--help"],
         &["crds", "--help"],
         &["rbac", "--help"],
         &["manager", "--help"],

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::stage::{Stage, told_by};
+use crate::{lines::told_by, stage::Stage};
 
 const FILE: &str = r"apiVersion: vitistack.io/v1alpha1
 kind: MachineProvider
@@ -65,7 +65,7 @@ fn what_cannot_be_made_is_told_with_the_fix() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_file_lacks_is_taken_from_the_cluster() {
-    let stage = Stage::start().await;
+    let stage = Stage::new().await;
     stage.apply("apiVersion: vitistack.io/v1alpha1\nkind: MachineClass\nmetadata: {name: tiny}\nspec: {resources: {cpu: {cores: 3}, memory: {size: 1Gi}}, disks: [{name: root, size: 1Gi}]}").await;
     let file = stage.kubeconfig().with_file_name("machine.yaml");
     std::fs::write(
@@ -73,6 +73,6 @@ async fn what_the_file_lacks_is_taken_from_the_cluster() {
         "apiVersion: vitistack.io/v1alpha1\nkind: Machine\nmetadata: {name: web}\nspec: {template: tiny}\n",
     )
     .unwrap();
-    let told = stage.told(&format!("render -f {}", file.display()));
+    let told = stage.line(&format!("render -f {}", file.display()));
     assert!(told.contains("cores: 3") && told.ends_with("(exit 0)"), "{told}");
 }

@@ -10,8 +10,8 @@ use vitistack_types::{
 };
 
 use super::{
-    Cause, Link, Story, World, count, deletion, ended, machine::desired, name, not_looked_at, not_ready,
-    object, operators, paused, provider, ready, refused, told,
+    Cause, Link, Standing, Story, World, count, deletion, ended, machine::desired, name, not_looked_at,
+    not_ready, object, operators, paused, provider, ready, refused, told,
 };
 use crate::{
     Refusal,
@@ -27,22 +27,22 @@ pub fn explain(datacenter: &Datacenter, world: &World) -> Story {
     let machines = members(datacenter, world).count();
     let mut chain = vec![Link {
         object: own.clone(),
-        is_well: true,
+        standing: Standing::Well,
         says: format!("region {}, named by {}", datacenter.spec.region, count(machines, "Machine")),
     }];
     chain.extend(providers(datacenter, world).into_iter().map(|(reference, found)| {
         let (own, problem) = usable(datacenter, reference, found, world);
         Link {
             object: own,
-            is_well: problem.is_none(),
+            standing: Standing::unless(problem.is_some()),
             says: problem.map_or_else(
                 || "can be used".to_owned(),
                 |problem| format!("{}: {}", problem.reason, problem.message),
             ),
         }
     }));
-    let (operator, absent) = operators::look(operators::DATACENTER, world);
     let is_looked_at = ready(conditions).is_some();
+    let (operator, absent) = operators::look(operators::DATACENTER, is_looked_at, world);
     let cause = deletion(&own, &datacenter.metadata)
         .or_else(|| paused(&own, &datacenter.metadata, conditions))
         .or_else(|| not_ready(conditions).map(|condition| told(own.clone(), condition)))
@@ -89,13 +89,18 @@ pub fn obstacle(datacenter: &Datacenter, machine: &Machine, world: &World) -> (V
         datacenter.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let told_of_machine =
         machine.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let mut link = Link { object: own.clone(), is_well: true, says: "decides where it goes".to_owned() };
+    let mut link =
+        Link { object: own.clone(), standing: Standing::Well, says: "decides where it goes".to_owned() };
     if let Some(cause) = paused(&own, &datacenter.metadata, conditions) {
-        link = Link { is_well: false, says: cause.message.clone(), ..link };
+        link = Link { standing: Standing::Blocking, says: cause.message.clone(), ..link };
         return (vec![link], Some(cause));
     }
     if let Some(refusal) = over_quota(datacenter, machine, world) {
-        link = Link { is_well: false, says: format!("{}: {}", refusal.reason, refusal.message), ..link };
+        link = Link {
+            standing: Standing::Blocking,
+            says: format!("{}: {}", refusal.reason, refusal.message),
+            ..link
+        };
         return (vec![link], Some(refused(own, refusal, told_of_machine)));
     }
     let found = providers(datacenter, world);
@@ -113,7 +118,7 @@ pub fn obstacle(datacenter: &Datacenter, machine: &Machine, world: &World) -> (V
     let mut links = vec![link];
     links.extend(problems.iter().filter(|_| refusal.is_some()).map(|(object, problem)| Link {
         object: object.clone(),
-        is_well: false,
+        standing: Standing::Blocking,
         says: problem.as_ref().map_or_else(
             || "cannot take it".to_owned(),
             |problem| format!("{}: {}", problem.reason, problem.message),

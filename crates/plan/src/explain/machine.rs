@@ -8,7 +8,8 @@ use vitistack_types::{
 };
 
 use super::{
-    Cause, Link, Story, World, annotation, datacenter, deletion, ended, name, not_looked_at, object,
+    Cause, Link, Standing, Story, World, annotation, command, datacenter, deletion, ended, name,
+    not_looked_at, object,
     operators::{self, Acting},
     paused, provider, ready, refused, told,
 };
@@ -23,7 +24,7 @@ use crate::{
 pub fn explain(machine: &Machine, world: &World) -> Story {
     let own = object("Machine", &machine.metadata);
     let told_before = conditions_of(machine);
-    let mut chain = vec![Link { object: own.clone(), is_well: true, says: intent(machine) }];
+    let mut chain = vec![Link { object: own.clone(), standing: Standing::Well, says: intent(machine) }];
     if let Some(cause) = paused(&own, &machine.metadata, told_before) {
         return ended(chain, Some(cause));
     }
@@ -60,7 +61,11 @@ pub fn explain(machine: &Machine, world: &World) -> Story {
         let reference = machine.spec.datacenter_ref.as_ref();
         let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
         let named = reference.map(|reference| full_name(reference, namespace)).unwrap_or_default();
-        chain.push(Link { object: format!("Datacenter {named}"), is_well: true, says: says.to_owned() });
+        chain.push(Link {
+            object: format!("Datacenter {named}"),
+            standing: Standing::Well,
+            says: says.to_owned(),
+        });
     }
     let provider = world.providers.iter().find(|provider| name(&provider.metadata) == place);
     let (links, cause) = placed(&own, machine, &place, provider, world);
@@ -132,7 +137,10 @@ fn refusal(machine: &Machine, desired: Result<&Desired, &Refusal>, world: &World
     };
     match decide(&snapshot).verdict {
         Verdict::Blocked(refusal) => {
-            Some(refused(object("Machine", &machine.metadata), refusal, conditions_of(machine)))
+            let own = object("Machine", &machine.metadata);
+            let is_restored = refusal.reason == reason::IDENTITY_HELD && twin.is_none();
+            let to_do = is_restored.then(|| format!("run `{}`", command("adopt", &own)));
+            Some(Cause { to_do, ..refused(own, refusal, conditions_of(machine)) })
         }
         _ => None,
     }
@@ -170,7 +178,7 @@ fn missing(cause: &Cause, machine: &Machine) -> Option<Link> {
         }
         _ => return None,
     };
-    Some(Link { object, is_well: false, says })
+    Some(Link { object, standing: Standing::Blocking, says })
 }
 
 /// The Secret that a Machine names, if it could not be read.
@@ -179,8 +187,8 @@ fn unread_secret(machine: &Machine, world: &World) -> Option<Link> {
     let name = format!("{}/{secret}", machine.metadata.namespace.as_deref().unwrap_or_default());
     (!world.secrets.contains_key(&name)).then(|| Link {
         object: format!("Secret {name}"),
-        is_well: true,
-        says: "not known: it could not be read".to_owned(),
+        standing: Standing::Unknown,
+        says: "it could not be read".to_owned(),
     })
 }
 
@@ -188,7 +196,7 @@ fn unread_secret(machine: &Machine, world: &World) -> Option<Link> {
 fn undecided(own: &str, machine: &Machine, world: &World) -> Story {
     let told_before = conditions_of(machine);
     let datacenter = match datacenter::named(machine, world) {
-        None => return (Vec::new(), waiting(own, machine, "an operator to place it", world)),
+        None => return (Vec::new(), Some(waiting(own, machine, "an operator to place it", world))),
         Some(Err(refusal)) => {
             let cause = refused(own.to_owned(), refusal, told_before);
             return (missing(&cause, machine).into_iter().collect(), Some(cause));
@@ -196,14 +204,15 @@ fn undecided(own: &str, machine: &Machine, world: &World) -> Story {
         Some(Ok(datacenter)) => datacenter,
     };
     let (mut links, cause) = datacenter::obstacle(datacenter, machine, world);
-    let (operator, absent) = operators::look(operators::DATACENTER, world);
+    let (operator, absent) = operators::look(operators::DATACENTER, is_looked_at(machine), world);
     let is_absent = absent.is_some();
     if cause.is_none() || is_absent {
         links.push(operator);
     }
     let place = object("Datacenter", &datacenter.metadata);
-    let cause = cause.or(absent).or_else(|| waiting(own, machine, &format!("{place} to place it"), world));
-    (links, cause)
+    let cause =
+        cause.or(absent).unwrap_or_else(|| waiting(own, machine, &format!("{place} to place it"), world));
+    (links, Some(cause))
 }
 
 /// A Machine that is on its provider, or is to be made there.
@@ -215,12 +224,12 @@ fn placed(
     world: &World,
 ) -> Story {
     let operator = provider.map_or(labels::OWN_CLUSTER, |provider| operators::of_type(provider.spec.type_));
-    let (operator_link, absent) = operators::look(operator, world);
+    let (operator_link, absent) = operators::look(operator, is_looked_at(machine), world);
     let problem = provider.and_then(|provider| provider::problem(provider, world));
     let provider_link = match provider {
         Some(provider) => Link {
             object: object("MachineProvider", &provider.metadata),
-            is_well: problem.is_none(),
+            standing: Standing::unless(problem.is_some()),
             says: problem.as_ref().map_or_else(
                 || format!("type {operator}, can be used"),
                 |problem| format!("{}: {}", problem.reason, problem.message),
@@ -228,19 +237,34 @@ fn placed(
         },
         None => Link {
             object: format!("the cluster itself ({place})"),
-            is_well: true,
+            standing: Standing::Well,
             says: "takes Machines while there is no MachineProvider".to_owned(),
         },
     };
     let mut links = vec![provider_link, operator_link];
     if is_settled(machine) {
         // What runs goes on running; what is wrong around it shows in the chain.
-        links.retain(|link| !link.is_well);
+        links.retain(|link| link.standing != Standing::Well);
         return (links, lagging(own, machine));
     }
+    links.extend(aspects(own, machine));
     let waits_for = format!("the operator {operator} to look at it");
-    let cause = problem.or(absent).or_else(|| waiting(own, machine, &waits_for, world));
-    (links, cause)
+    let cause = problem.or(absent).unwrap_or_else(|| waiting(own, machine, &waits_for, world));
+    (links, Some(cause))
+}
+
+/// What else the operator told: disks, networks, the real machine.
+fn aspects(own: &str, machine: &Machine) -> Vec<Link> {
+    let aspects = [conditions::STORAGE_READY, conditions::NETWORK_READY, conditions::VIRTUAL_MACHINE_READY];
+    conditions_of(machine)
+        .iter()
+        .filter(|condition| aspects.contains(&condition.type_.as_str()) && condition.status == "False")
+        .map(|condition| Link {
+            object: format!("{} of {own}", condition.type_),
+            standing: Standing::Blocking,
+            says: format!("{}: {}", condition.reason, condition.message),
+        })
+        .collect()
 }
 
 /// Whether the Machine is as it shall be, and its operator has seen the spec as it is now.
@@ -248,6 +272,11 @@ fn is_settled(machine: &Machine) -> bool {
     machine.metadata.deletion_timestamp.is_none()
         && !is_unseen(machine)
         && conditions::is_true(conditions_of(machine), conditions::READY)
+}
+
+/// Whether an operator has told of the Machine as it is now.
+fn is_looked_at(machine: &Machine) -> bool {
+    ready(conditions_of(machine)).is_some() && !is_unseen(machine)
 }
 
 fn is_unseen(machine: &Machine) -> bool {
@@ -259,27 +288,27 @@ fn is_unseen(machine: &Machine) -> bool {
 fn lagging(own: &str, machine: &Machine) -> Option<Cause> {
     let is_lagging =
         |condition: &&Condition| condition.type_ == conditions::UP_TO_DATE && condition.status == "False";
-    conditions_of(machine).iter().find(is_lagging).map(|condition| told(own.to_owned(), condition))
+    conditions_of(machine).iter().find(is_lagging).map(|condition| {
+        let needs_restart = condition.reason == reason::RESTART_REQUIRED;
+        let to_do = needs_restart.then(|| format!("run `{}`", command("power restart", own)));
+        Cause { to_do, ..told(own.to_owned(), condition) }
+    })
 }
 
 /// What the operator last told, or that it has not looked yet.
-fn waiting(own: &str, machine: &Machine, waits_for: &str, world: &World) -> Option<Cause> {
+fn waiting(own: &str, machine: &Machine, waits_for: &str, world: &World) -> Cause {
     let Some(condition) = ready(conditions_of(machine)) else {
-        return Some(not_looked_at(own, &machine.metadata, waits_for));
+        return not_looked_at(own, &machine.metadata, waits_for);
     };
     if is_unseen(machine) || is_outdated(condition, machine, world) {
         let message =
             format!("what was last told is no longer so ({}: {})", condition.reason, condition.message);
-        return Some(Cause {
-            message,
-            waits_for: Some(waits_for.to_owned()),
-            ..told(own.to_owned(), condition)
-        });
+        return Cause { message, waits_for: Some(waits_for.to_owned()), ..told(own.to_owned(), condition) };
     }
     let is_under_way = [reason::CREATING, reason::UPDATING, reason::STARTING, reason::DELETING]
         .contains(&condition.reason.as_str());
     let goes_on = condition.message.strip_prefix("waiting: ").filter(|_| is_under_way);
-    Some(Cause { waits_for: goes_on.map(ToOwned::to_owned), ..told(own.to_owned(), condition) })
+    Cause { waits_for: goes_on.map(ToOwned::to_owned), ..told(own.to_owned(), condition) }
 }
 
 /// Whether a condition names something as missing that is there by now. Only called when nothing is missing.

@@ -69,9 +69,26 @@ pub struct Link {
     /// Which, such as `MachineProvider default/simulated-a`.
     pub object: String,
     /// Whether it does its part.
-    pub is_well: bool,
+    pub standing: Standing,
     /// What is to be said of it.
     pub says: String,
+}
+
+/// Whether an object does its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does.
+    Well,
+    /// It stands in the way.
+    Blocking,
+    /// It could not be read.
+    Unknown,
+}
+
+impl Standing {
+    fn unless(is_blocking: bool) -> Self {
+        if is_blocking { Self::Blocking } else { Self::Well }
+    }
 }
 
 /// What stands in the way.
@@ -171,10 +188,10 @@ type Story = (Vec<Link>, Option<Cause>);
 fn ended(mut chain: Vec<Link>, cause: Option<Cause>) -> Story {
     if let Some(cause) = &cause {
         match chain.iter_mut().find(|link| link.object == cause.object) {
-            Some(link) => link.is_well = false,
+            Some(link) => link.standing = Standing::Blocking,
             None => chain.push(Link {
                 object: cause.object.clone(),
-                is_well: false,
+                standing: Standing::Blocking,
                 says: format!("{}: {}", cause.reason, cause.message),
             }),
         }
@@ -203,7 +220,7 @@ fn configuration(
 ) -> Story {
     let link = Link {
         object: object.clone(),
-        is_well: true,
+        standing: Standing::Well,
         says: format!("is named by {}", count(users, "Machine")),
     };
     let cause = deletion(&object, metadata)
@@ -268,6 +285,16 @@ fn refused(object: String, refusal: Refusal, conditions: &[Condition]) -> Cause 
     }
 }
 
+/// The command of ours that changes an object.
+fn command(verb: &str, object: &str) -> String {
+    let (kind, name) = object.split_once(' ').unwrap_or((object, ""));
+    let kind = kind.to_lowercase();
+    match name.split_once('/') {
+        Some((namespace, name)) => format!("vitistack {verb} {kind}/{name} -n {namespace}"),
+        None => format!("vitistack {verb} {kind}/{name}"),
+    }
+}
+
 /// An object that is paused by its annotation.
 fn paused(object: &str, metadata: &ObjectMeta, conditions: &[Condition]) -> Option<Cause> {
     (annotation(metadata, labels::PAUSED) == Some("true")).then(|| {
@@ -281,7 +308,7 @@ fn paused(object: &str, metadata: &ObjectMeta, conditions: &[Condition]) -> Opti
             message: "the annotation vitistack.io/paused stops all action".to_owned(),
             since,
             waits_for: None,
-            to_do: Some("remove the annotation vitistack.io/paused".to_owned()),
+            to_do: Some(format!("run `{}`", command("resume", object))),
         }
     })
 }

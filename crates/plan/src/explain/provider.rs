@@ -7,8 +7,8 @@ use vitistack_types::{
 };
 
 use super::{
-    Cause, Link, Story, World, count, deletion, ended, name, not_looked_at, not_ready, object, operators,
-    paused, ready, refused, told,
+    Cause, Link, Standing, Story, World, count, deletion, ended, name, not_looked_at, not_ready, object,
+    operators, paused, ready, refused, told,
 };
 use crate::{Refusal, machine::placement};
 
@@ -20,15 +20,15 @@ pub fn explain(provider: &MachineProvider, world: &World) -> Story {
     let placed = placed(provider, world);
     let mut chain = vec![Link {
         object: own.clone(),
-        is_well: true,
+        standing: Standing::Well,
         says: format!(
             "type {}, {} on it",
             operators::of_type(provider.spec.type_),
             count(placed.len(), "Machine")
         ),
     }];
-    let (operator, absent) = operators::look(operators::MACHINE_PROVIDER, world);
     let is_looked_at = provider.status.as_ref().is_some_and(|status| ready(&status.conditions).is_some());
+    let (operator, absent) = operators::look(operators::MACHINE_PROVIDER, is_looked_at, world);
     let cause = deleted(&own, provider, &placed).or_else(|| problem(provider, world)).or_else(|| {
         let waits_for = "the operator machine-provider to look at it";
         (!is_looked_at)

@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, ObjectMeta, Time},
 };
-use vitistack_plan::explain::{Subject, Told, World, explain};
+use vitistack_plan::explain::{Standing, Subject, Told, World, explain};
 use vitistack_types::{
     ObjectReference, SecretKeyReference,
     conditions::{self, Statement, reason},
@@ -28,7 +28,7 @@ fn ago(minutes: i64) -> Timestamp {
 
 fn lease(operator: &str, renewed: Timestamp) -> Lease {
     Lease {
-        metadata: ObjectMeta { name: Some(operator.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(format!("{operator}-operator")), ..ObjectMeta::default() },
         spec: Some(LeaseSpec {
             holder_identity: Some("host_1".to_owned()),
             renew_time: Some(MicroTime(renewed)),
@@ -114,7 +114,11 @@ fn page(subject: Subject<'_>, world: &World) -> String {
     let explanation = explain(subject, world);
     let mut page = format!("{}\n", explanation.subject);
     for link in &explanation.chain {
-        let mark = if link.is_well { '+' } else { '!' };
+        let mark = match link.standing {
+            Standing::Well => '+',
+            Standing::Blocking => '!',
+            Standing::Unknown => '?',
+        };
         writeln!(page, "  {mark} {}: {}", link.object, link.says).unwrap();
     }
     match &explanation.cause {
@@ -271,10 +275,21 @@ faults! {
     nobody_acts_on_it: |world| {
         world.leases = Some(vec![lease("simulated", ago(45))]);
     };
+    its_operator_runs_without_leader_election: |world| {
+        claim(web(world));
+        world.leases = Some(Vec::new());
+        tell(web(world), said("Ready", false, reason::VM_FAILED, "the guest crashes: look at its console", ago(6)));
+    };
     leases_could_not_be_read: |world| world.leases = None;
     it_is_being_made: |world| {
         claim(web(world));
         tell(web(world), said("Ready", false, reason::CREATING, "waiting: task 7 of the provider ends", ago(1)));
+    };
+    its_disks_are_waited_for: |world| {
+        claim(web(world));
+        tell(web(world), said("Ready", false, reason::CREATING, "waiting: the machine is being made", ago(4)));
+        tell(web(world), said("StorageReady", false, reason::PVC_PENDING, "waiting for disks: root", ago(3)));
+        tell(web(world), said("NetworkReady", true, reason::NETWORK_CONFIGURED, "attached to prod", ago(3)));
     };
     its_provider_failed_to_make_it: |world| {
         claim(web(world));

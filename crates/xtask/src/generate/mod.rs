@@ -109,7 +109,8 @@ fn manager() -> Result<String, Whatever> {
 
 /// What `kubectl apply -k` takes of a folder.
 fn kustomization(resources: impl Iterator<Item = String>) -> String {
-    let lines: String = resources.map(|resource| format!("- {resource}\n")).collect();
+    let lines: Vec<String> = resources.map(|resource| format!("- {resource}\n")).collect();
+    let lines = lines.concat();
     format!("{HEADER}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{lines}")
 }
 

@@ -159,19 +159,21 @@ impl Found {
             let change = json!({ "metadata": { "annotations": annotations } });
             patch(cluster, &self.target, &self.object, change).await?;
         }
+        if without_operator {
+            return Ok(());
+        }
         let limit = Instant::now() + PAUSED_WITHIN;
-        while !without_operator {
+        loop {
             let object = read(cluster, &self.target).await?;
             let machine: Machine = decode(&title(&self.target), &object)?;
             if machine.status.is_some_and(|status| is_true(&status.conditions, conditions::PAUSED)) {
-                break;
+                return Ok(());
             }
             if Instant::now() > limit {
                 return Ok(AwaitPauseSnafu { target: title(&self.target) }.fail()?);
             }
             sleep(ASK_EVERY).await;
         }
-        Ok(())
     }
 
     /// Writes the record, frees what belongs to the Machine, and lets the Machine go; or asks whether all that may be done.
