@@ -1,8 +1,13 @@
 //! The operators: what reads the kinds, asks `plan` and calls the backends. Wiring only; decisions are in `plan`.
 
 pub mod backends;
+mod caches;
+pub mod datacenter;
 mod index;
+pub mod machine_provider;
+mod pace;
 mod secrets;
 
+pub use caches::{Caches, Clock};
 pub use index::Index;
 pub use secrets::{ReadSecretError, Secrets};
