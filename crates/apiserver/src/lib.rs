@@ -41,6 +41,11 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tower::Service;
 
+/// How lists are printed, for clients that print them too: values by JSON path, and ages.
+pub mod printing {
+    pub use crate::table::{age_of, duration, find};
+}
+
 pub use self::listen::{ServeError, ServeOptions, Serving, serve};
 use self::server::{Clock, KnowsToken, Server};
 pub use self::status::Failure;

@@ -11,7 +11,7 @@ use vitistack_plan::{
     machine::{full_name, placement},
 };
 use vitistack_runtime::{Cache, Process};
-use vitistack_types::v1alpha1::{Datacenter, Machine, MachineClass, MachineProvider};
+use vitistack_types::v1alpha1::{Datacenter, Machine, MachineClass, MachineProvider, NetworkConfiguration};
 
 use crate::{Index, Secrets};
 
@@ -35,6 +35,8 @@ pub struct Caches {
     pub datacenters: Cache<Datacenter>,
     /// Every MachineClass.
     pub classes: Cache<MachineClass>,
+    /// Every NetworkConfiguration.
+    pub networks: Cache<NetworkConfiguration>,
     /// Secrets, as far as somebody refers to them.
     pub secrets: Secrets,
     /// The time.
@@ -56,6 +58,7 @@ impl Caches {
             providers: process.cache(),
             datacenters: process.cache(),
             classes: process.cache(),
+            networks: process.cache(),
             secrets: Secrets::new(client.clone(), &process.metadata_cache::<Secret>()),
             clock: Arc::new(Timestamp::now),
             client,

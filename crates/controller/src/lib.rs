@@ -4,7 +4,9 @@ pub mod backends;
 mod caches;
 pub mod datacenter;
 mod index;
+pub mod machine;
 pub mod machine_provider;
+pub mod operators;
 mod pace;
 mod secrets;
 

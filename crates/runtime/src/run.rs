@@ -49,6 +49,12 @@ pub trait Reconciler<K: Kind>: Send + Sync + 'static {
 
     /// Looks at one object and brings the world closer to it. Idempotent; may be aborted at any await.
     async fn reconcile(&self, object: Arc<K>) -> Result<Outcome, ReconcileError>;
+
+    /// This replica begins to act. Nothing is reconciled before it returns.
+    async fn begin(&self) {}
+
+    /// This replica no longer acts, and another may: what is only known here is out of date from now on.
+    fn rest(&self) {}
 }
 
 /// A request to look at an object.
@@ -184,7 +190,7 @@ impl<K: Kind> Worker<K> {
         loop {
             // An election that is gone, by whatever mishap, is an election that is lost.
             let leading = *leads.borrow_and_update() && leads.has_changed().is_ok();
-            self.act_or_rest(is_ready && leading);
+            self.act_or_rest(is_ready && leading).await;
             self.start_reconciles();
             let now = Instant::now();
             heart.beat(now);
@@ -212,13 +218,14 @@ impl<K: Kind> Worker<K> {
     }
 
     /// Begins to act, or stops at once: whoever does not lead must not finish what it began.
-    fn act_or_rest(&mut self, should_act: bool) {
+    async fn act_or_rest(&mut self, should_act: bool) {
         if self.is_acting == should_act {
             return;
         }
         self.is_acting = should_act;
         self.queue.clear();
         if should_act {
+            self.reconciler.begin().await;
             let resource = self.primary.resource().clone();
             for object in self.primary.list() {
                 let lane = self.reconciler.lane(&object);
@@ -228,6 +235,7 @@ impl<K: Kind> Worker<K> {
         } else {
             self.running = JoinSet::new();
             self.said.clear();
+            self.reconciler.rest();
         }
     }
 

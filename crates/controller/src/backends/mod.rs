@@ -1,5 +1,9 @@
 //! From a MachineProvider to the backend that talks to it: opened when it appears, opened anew when it changed.
 
+pub mod kubevirt;
+mod registry;
+mod simulated;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -7,6 +11,9 @@ use futures::stream::BoxStream;
 use vitistack_machine::Backend;
 use vitistack_plan::{Redacted, Refusal, machine::Identity};
 use vitistack_types::v1alpha1::{MachineProvider, ProviderType};
+
+pub use registry::{Backends, News};
+pub use simulated::{SimulatedOpener, Stores};
 
 /// What is known of a provider when its backend is opened.
 #[derive(Clone, Debug)]
@@ -47,4 +54,7 @@ pub trait Opener: Send + Sync + 'static {
 
     /// Opens the backend of a provider. Nothing is asked of the provider itself, so one that is away does not matter.
     async fn open(&self, source: &Source) -> Result<Opened, Refusal>;
+
+    /// Forgets what it keeps open: another process may act from now on.
+    fn close(&self) {}
 }

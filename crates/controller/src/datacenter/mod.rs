@@ -195,6 +195,11 @@ impl Reconciler<Datacenter> for DatacenterReconciler {
             None => Outcome::Done,
         })
     }
+
+    fn rest(&self) {
+        // Others decide now. Whoever comes back asks the server what they did.
+        self.settled().clear();
+    }
 }
 
 impl DatacenterReconciler {

@@ -19,8 +19,7 @@ use vitistack_types::{
     v1alpha1::{Machine, MachineStatus},
 };
 
-/// Who writes the status of Machines, whichever operator it is.
-const MACHINE_MANAGER: &str = "vitistack-machine";
+use crate::machine::FIELD_MANAGER;
 
 /// One write about one Machine.
 pub(super) enum Write<'a> {
@@ -143,7 +142,7 @@ async fn tell_machine(
     machine: &Machine,
     status: &MachineStatus,
 ) -> Result<(), ReconcileError> {
-    let applied = apply_status(client, MACHINE_MANAGER, machine, machine.status.as_ref(), status).await;
+    let applied = apply_status(client, FIELD_MANAGER, machine, machine.status.as_ref(), status).await;
     match applied {
         Ok(Applied::Unchanged) => Ok(()),
         Err(StatusError::ApplyStatus { source, .. }) if is_overtaken(&source) => Ok(()),

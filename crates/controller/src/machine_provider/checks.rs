@@ -66,6 +66,11 @@ impl Checking {
         self.lock().remove(&uid(provider));
     }
 
+    /// Forgets every provider.
+    pub(super) fn forget_all(&self) {
+        self.lock().clear();
+    }
+
     /// Begins a check if one is due. Says when to come again.
     pub(super) fn check(
         &self,

@@ -172,6 +172,10 @@ impl Reconciler<MachineProvider> for ProviderReconciler {
             None => Outcome::Done,
         })
     }
+
+    fn rest(&self) {
+        self.checking.forget_all();
+    }
 }
 
 impl ProviderReconciler {

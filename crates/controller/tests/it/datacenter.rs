@@ -14,7 +14,7 @@ use vitistack_types::{
     v1alpha1::{Datacenter, Machine, MachineProvider},
 };
 
-use crate::stage::{Stage, datacenter, machine, machine_reason, placement, provider, reason};
+use crate::placing::{Stage, datacenter, machine, machine_reason, placement, provider, reason};
 
 async fn count(stage: &Stage, holds: impl Fn(&Machine) -> bool) -> usize {
     stage.machines().await.iter().filter(|machine| holds(machine)).count()
@@ -156,7 +156,11 @@ async fn the_deployment_models_of_the_specification_work() {
         for document in documents {
             match document["kind"].as_str().unwrap() {
                 "Datacenter" => create::<Datacenter>(&stage, document).await,
-                "Machine" => create::<Machine>(&stage, document).await,
+                "Machine" => {
+                    // Else the first provider that answers would get it, whatever its priority.
+                    stage.until("every provider is ready", async || all_ready(&stage).await).await;
+                    create::<Machine>(&stage, document).await;
+                }
                 _ => create::<MachineProvider>(&stage, document).await,
             }
         }
@@ -173,7 +177,9 @@ async fn the_deployment_models_of_the_specification_work() {
         let annotations = machine.metadata.annotations.unwrap();
         let name = machine.metadata.name.unwrap();
         let provider = &annotations[labels::PLACEMENT];
-        told.push(format!("{name} on {provider}, zone {:?}", annotations.get(labels::ZONE)));
+        // Which zone depends on who of the two Datacenters that share the provider comes first.
+        let zone = annotations.get(labels::ZONE).map_or("no zone", |_| "a zone");
+        told.push(format!("{name} on {provider}, {zone}"));
     }
     for datacenter in stage.api::<Datacenter>().list(&ListParams::default()).await.unwrap() {
         let name = datacenter.metadata.name.unwrap();
@@ -182,6 +188,14 @@ async fn the_deployment_models_of_the_specification_work() {
         }
     }
     insta::assert_snapshot!(told.join("\n"));
+}
+
+async fn all_ready(stage: &Stage) -> bool {
+    let providers = stage.api::<MachineProvider>().list(&ListParams::default()).await.unwrap();
+    let told = |provider: &MachineProvider| {
+        reason(provider.status.as_ref().map(|status| status.conditions.as_slice()))
+    };
+    providers.iter().all(|provider| told(provider) == "ProviderReady")
 }
 
 async fn create<K>(stage: &Stage, document: Value)

@@ -8,7 +8,7 @@ use vitistack_types::{
     v1alpha1::{Machine, MachineProvider, ProviderCredentials},
 };
 
-use crate::stage::{Stage, datacenter, machine, placement, provider, reason};
+use crate::placing::{Stage, datacenter, machine, placement, provider, reason};
 
 async fn told(stage: &Stage, name: &str) -> String {
     let provider = stage.api::<MachineProvider>().get(name).await.unwrap();

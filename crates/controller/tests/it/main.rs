@@ -1,7 +1,10 @@
-//! The operators over the embedded API, in one process.
+//! The operators on the embedded API.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod datacenter;
+mod kubevirt_reader;
+mod machine;
 mod machine_provider;
+mod placing;
 mod stage;

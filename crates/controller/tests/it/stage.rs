@@ -1,227 +1,286 @@
-//! An embedded API with our kinds, and the operators that work on it.
+//! A control plane in the process, an operator on it, and what a user does with both.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
+use axum::body::Body;
 use clap::Parser;
-use http::{Method, Request};
-use k8s_openapi::api::events::v1::Event;
-use kube::{
-    Api, Client, Resource,
-    api::{ListParams, Patch, PatchParams, PostParams},
-    client::Body,
-    core::NamespaceResourceScope,
+use http::{Method, Request, Response};
+use k8s_openapi::{
+    api::{core::v1::Secret, events::v1::Event},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::Condition,
 };
-use serde::{Serialize, de::DeserializeOwned};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::DynamicObject,
+    discovery::ApiResource,
+};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
-use vitistack_apiserver::ApiServer;
-use vitistack_controller::{Caches, datacenter, machine_provider};
+use tower::Service;
+use vitistack_apiserver::{ApiServer, ApiService};
+use vitistack_controller::{Caches, backends::SimulatedOpener, machine::MachineOperator};
+use vitistack_machine::simulated::{MemoryStore, Settings, WorldStore, world::World};
 use vitistack_runtime::{KitArgs, Process};
-use vitistack_types::{
-    ObjectReference, definitions, labels,
-    v1alpha1::{Datacenter, Machine, MachineProvider, ProviderReference, ProviderType, ResourceQuotas},
-};
+use vitistack_types::{definitions, v1alpha1::Machine};
 
 /// Longest wait for anything; reached only when something is broken.
 const LIMIT: Duration = Duration::from_mins(1);
-/// Between two looks.
-const TURN: Duration = Duration::from_millis(20);
 
 #[derive(Parser)]
-struct Settings {
+struct Arguments {
     #[command(flatten)]
     kit: KitArgs,
 }
 
+/// Settings of an operator without lease and listeners that looks again every second.
+pub fn settings() -> KitArgs {
+    let quiet = ["--leader-election=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+    Arguments::parse_from([&["test", "--reconcile-interval=1s"], &quiet[..]].concat()).kit
+}
+
+/// Counts the writes that go through it, by method and path.
+#[derive(Clone)]
+pub struct Counted {
+    inner: ApiService,
+    writes: Arc<Mutex<BTreeMap<String, u64>>>,
+}
+
+impl Counted {
+    pub fn new(server: &ApiServer) -> Self {
+        Self { inner: server.service(), writes: Arc::default() }
+    }
+
+    /// All writes but Events, and how often.
+    pub fn writes(&self) -> BTreeMap<String, u64> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn total(&self) -> u64 {
+        self.writes().values().sum()
+    }
+}
+
+impl Service<Request<kube::client::Body>> for Counted {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = <ApiService as Service<Request<kube::client::Body>>>::Future;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
+        let path = request.uri().path();
+        if *request.method() != Method::GET && !path.contains("/events") {
+            let what = format!("{} {path}", request.method());
+            *self.writes.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+        }
+        self.inner.call(request)
+    }
+}
+
+/// A control plane that knows the kinds.
 pub struct Stage {
+    pub server: ApiServer,
     pub client: Client,
-    writes: Arc<AtomicUsize>,
-    server: ApiServer,
+    pub world: MemoryStore,
+}
+
+/// A running process with operators in it.
+pub struct Running {
     end: CancellationToken,
-    running: Option<JoinHandle<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts a process.
+    pub fn start(process: Process) -> Self {
+        let end = CancellationToken::new();
+        let ended = end.clone();
+        let task = tokio::spawn(async move { process.run(ended).await.unwrap() });
+        Self { end, task }
+    }
+
+    /// Stops it as a user would.
+    pub async fn stop(self) {
+        self.end.cancel();
+        self.task.await.unwrap();
+    }
 }
 
 impl Stage {
-    /// An API with our kinds, and nobody who works on it.
-    pub async fn empty() -> Self {
+    pub async fn new() -> Self {
         let server = ApiServer::builder().build().await.unwrap();
         let client = Client::new(server.service(), "default");
-        let crds = Api::all(client.clone());
+        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
         for definition in definitions() {
-            crds.create(&PostParams::default(), &definition).await.unwrap();
+            api.create(&PostParams::default(), &definition).await.unwrap();
         }
-        Self { client, writes: Arc::default(), server, end: CancellationToken::new(), running: None }
+        Self { server, client, world: MemoryStore::default() }
     }
 
-    /// An API with our kinds, and both operators.
-    pub async fn new() -> Self {
-        let mut stage = Self::empty().await;
-        stage.start();
-        stage
+    /// Starts the operator of simulated providers.
+    pub fn run(&self) -> Running {
+        self.run_with(self.client.clone())
     }
 
-    /// Starts the operators, which look at everything every second.
-    pub fn start(&mut self) {
-        let arguments = [
-            "operators",
-            "--leader-election=false",
-            "--metrics-bind-address=0",
-            "--health-probe-bind-address=0",
-            "--reconcile-interval=1s",
-        ];
-        let client = self.counting_client();
-        let mut process = Process::new(Settings::parse_from(arguments).kit, client.clone());
+    /// Starts the operator of simulated providers with a client of its own.
+    pub fn run_with(&self, client: Client) -> Running {
+        let mut process = Process::new(settings(), client.clone());
         let caches = Caches::new(&mut process, client);
-        datacenter::add(&mut process, &caches);
-        let simulated: Arc<dyn machine_provider::Probe> = Arc::new(machine_provider::SimulatedProbe);
-        machine_provider::add(&mut process, &caches, [simulated]);
-        let end = self.end.clone();
-        self.running = Some(tokio::spawn(async move { process.run(end).await.unwrap() }));
+        let store: Arc<dyn WorldStore> = Arc::new(self.world.clone());
+        let opener = SimulatedOpener::new(Arc::new(move |_| Arc::clone(&store)));
+        let name = "simulated-operator";
+        MachineOperator { name, opener: Arc::new(opener), is_own_cluster_offered: false }
+            .add(&mut process, &caches);
+        Running::start(process)
     }
 
-    /// Stops the operators, all at once.
-    pub async fn stop(&mut self) {
-        self.end.cancel();
-        if let Some(running) = self.running.take() {
-            running.await.unwrap();
+    fn dynamic(&self, kind: &str) -> Api<DynamicObject> {
+        let definition =
+            definitions().into_iter().find(|definition| definition.spec.names.kind == kind).unwrap();
+        let names = &definition.spec.names;
+        let resource = ApiResource {
+            group: "vitistack.io".into(),
+            version: "v1alpha1".into(),
+            api_version: "vitistack.io/v1alpha1".into(),
+            kind: kind.into(),
+            plural: names.plural.clone(),
+        };
+        if definition.spec.scope == "Namespaced" {
+            Api::namespaced_with(self.client.clone(), "default", &resource)
+        } else {
+            Api::all_with(self.client.clone(), &resource)
         }
-        self.end = CancellationToken::new();
     }
 
-    /// A client whose writes, but for Events, are counted.
-    fn counting_client(&self) -> Client {
-        let writes = Arc::clone(&self.writes);
-        let service = self.server.service().map_request(move |request: Request<Body>| {
-            let is_event = request.uri().path().contains("/events");
-            if request.method() != Method::GET && !is_event {
-                writes.fetch_add(1, Ordering::Relaxed);
-            }
-            request
+    /// Creates an object of ours in the namespace default.
+    pub async fn create(&self, kind: &str, name: &str, spec: Value) {
+        self.create_annotated(kind, name, spec, &BTreeMap::new()).await;
+    }
+
+    /// Creates an object of ours that has annotations already.
+    pub async fn create_annotated(
+        &self,
+        kind: &str,
+        name: &str,
+        spec: Value,
+        annotations: &BTreeMap<String, String>,
+    ) {
+        let manifest = json!({
+            "apiVersion": "vitistack.io/v1alpha1", "kind": kind, "spec": spec,
+            "metadata": { "name": name, "annotations": annotations },
         });
-        Client::new(service, "default")
+        let object: DynamicObject = serde_json::from_value(manifest).unwrap();
+        self.dynamic(kind).create(&PostParams::default(), &object).await.unwrap();
     }
 
-    /// How much the operators have written so far.
-    pub fn writes(&self) -> usize {
-        self.writes.load(Ordering::Relaxed)
+    /// Changes fields of an object of ours.
+    pub async fn change(&self, kind: &str, name: &str, patch: Value) {
+        self.dynamic(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    pub fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
+    pub async fn delete(&self, kind: &str, name: &str) {
+        self.dynamic(kind).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Creates a Secret.
+    pub async fn create_secret(&self, name: &str, data: &[(&str, &str)]) {
+        let data: BTreeMap<&str, &str> = data.iter().copied().collect();
+        let secret: Secret =
+            serde_json::from_value(json!({ "metadata": { "name": name }, "stringData": data })).unwrap();
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), "default");
+        api.create(&PostParams::default(), &secret).await.unwrap();
+    }
+
+    /// Adds to a Secret.
+    pub async fn change_secret(&self, name: &str, data: &[(&str, &str)]) {
+        let data: BTreeMap<&str, &str> = data.iter().copied().collect();
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), "default");
+        let patch = Patch::Merge(json!({ "stringData": data }));
+        api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// The disks that the simulated world has for machines of this name, with their sizes.
+    pub async fn disks(&self, machine: &str) -> Vec<String> {
+        let stored = self.world.load().await.unwrap();
+        let records = stored.records.iter().map(Vec::as_slice);
+        let world = World::restore(Settings::default(), records, jiff::Timestamp::now()).unwrap();
+        let stem = format!("{machine}-");
+        let mut disks: Vec<String> = world
+            .volumes()
+            .filter(|volume| volume.name.starts_with(&stem))
+            .map(|volume| format!("{} {}", volume.shape.disk, volume.shape.size))
+            .collect();
+        disks.sort();
+        disks
+    }
+
+    pub fn machines(&self) -> Api<Machine> {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    pub async fn create<K>(&self, object: &K) -> K
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + Serialize
-            + DeserializeOwned,
-    {
-        self.api().create(&PostParams::default(), object).await.unwrap()
+    /// Waits until the Machine is so; tells how it is when it never gets there.
+    pub async fn until(&self, name: &str, is_so: impl Fn(&Machine) -> bool) -> Machine {
+        let started = std::time::Instant::now();
+        loop {
+            let machine = self.machines().get(name).await.unwrap();
+            if is_so(&machine) {
+                return machine;
+            }
+            assert!(started.elapsed() < LIMIT, "{name} never got there: {:#?}", machine.status);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
-    pub async fn patch<K>(&self, name: &str, patch: Value)
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned,
-    {
-        self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    /// Waits until the Ready condition of the Machine has this reason; returns its message.
+    pub async fn until_reason(&self, name: &str, reason: &str) -> String {
+        let machine = self.until(name, |machine| ready(machine).0 == reason).await;
+        ready(&machine).1
     }
 
-    /// What the backend does before its first create.
-    pub async fn claim(&self, machine: &str) {
-        self.patch::<Machine>(machine, json!({"metadata": {"finalizers": [labels::MACHINE_CLEANUP]}})).await;
+    /// Waits until there is no such Machine.
+    pub async fn until_gone(&self, name: &str) {
+        let started = std::time::Instant::now();
+        while let Some(machine) = self.machines().get_opt(name).await.unwrap() {
+            assert!(started.elapsed() < LIMIT, "{name} never went: {machine:#?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
-    pub async fn machine(&self, name: &str) -> Machine {
-        self.api().get(name).await.unwrap()
-    }
-
-    pub async fn machines(&self) -> Vec<Machine> {
-        self.api().list(&ListParams::default()).await.unwrap().items
-    }
-
-    /// The reasons of the Events about an object, in no order.
+    /// Reasons and notes of the Events about an object, oldest first.
     pub async fn events(&self, name: &str) -> Vec<String> {
-        let events = self.api::<Event>().list(&ListParams::default()).await.unwrap().items;
-        let about =
-            |event: &Event| event.regarding.as_ref().is_some_and(|it| it.name.as_deref() == Some(name));
-        events.into_iter().filter(about).filter_map(|event| event.reason).collect()
-    }
-
-    /// Waits until something holds.
-    pub async fn until<F: Future<Output = bool>>(&self, what: &str, mut holds: impl FnMut() -> F) {
-        let waiting = async {
-            while !holds().await {
-                tokio::time::sleep(TURN).await;
-            }
-        };
-        assert!(tokio::time::timeout(LIMIT, waiting).await.is_ok(), "waited in vain: {what}");
-    }
-
-    /// Waits until the operators have looked at everything several times without a write, and fails if they never do.
-    pub async fn rests(&self) {
-        let waiting = async {
-            loop {
-                let before = self.writes();
-                tokio::time::sleep(Duration::from_secs(4)).await;
-                if self.writes() == before {
-                    return;
-                }
-            }
-        };
-        assert!(tokio::time::timeout(LIMIT, waiting).await.is_ok(), "the operators never stop writing");
+        let api: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let mut events = api.list(&ListParams::default()).await.unwrap().items;
+        events.retain(|event| {
+            event.regarding.as_ref().is_some_and(|about| about.name.as_deref() == Some(name))
+        });
+        events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        events
+            .iter()
+            .map(|event| format!("{} {}: {}", text(&event.type_), text(&event.reason), text(&event.note)))
+            .collect()
     }
 }
 
-pub fn provider(name: &str) -> MachineProvider {
-    let check = json!({"interval": "100ms", "timeout": "5s", "failureThreshold": 2});
-    let builder = MachineProvider::builder().provider_type(ProviderType::Simulated);
-    builder.health_check(serde_json::from_value(check).unwrap()).build(name, "default").unwrap()
+/// Reason and message of the Ready condition.
+pub fn ready(machine: &Machine) -> (String, String) {
+    let conditions = machine.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    ready.map(|ready| (ready.reason.clone(), ready.message.clone())).unwrap_or_default()
 }
 
-pub fn datacenter(providers: &[&str], most: Option<u32>) -> Datacenter {
-    let references: Vec<ProviderReference> = (1..)
-        .zip(providers)
-        .map(|(priority, name)| ProviderReference::builder().name(*name).priority(priority).build())
-        .collect();
-    Datacenter::builder()
-        .region("west")
-        .machine_providers(references)
-        .resource_quotas(ResourceQuotas::builder().maybe_max_machines(most).build())
-        .build("west", "default")
-        .unwrap()
-}
-
-pub fn machine(name: &str) -> Machine {
-    let datacenter = ObjectReference::builder().name("west").build();
-    Machine::builder().template("small").datacenter_ref(datacenter).build(name, "default").unwrap()
-}
-
-pub fn placement(machine: &Machine) -> Option<&str> {
-    vitistack_plan::machine::placement(machine)
-}
-
-/// The reason of the Ready condition.
-pub fn reason(conditions: Option<&[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]>) -> String {
-    let ready = conditions.unwrap_or_default().iter().find(|condition| condition.type_ == "Ready");
-    ready.map(|ready| ready.reason.clone()).unwrap_or_default()
-}
-
-pub fn machine_reason(machine: &Machine) -> String {
-    reason(machine.status.as_ref().map(|status| status.conditions.as_slice()))
+/// A condition of the Machine.
+pub fn condition<'a>(machine: &'a Machine, type_: &str) -> Option<&'a Condition> {
+    machine.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
 }

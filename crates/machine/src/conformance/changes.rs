@@ -16,7 +16,9 @@ pub(super) async fn observation_is_true(harness: &dyn Harness) -> Result<(), Fai
     let order = order("one")?;
     scene.make(&order).await?;
     let observed = scene.observe(&order).await?;
-    let Observed { machine: Some(machine), disks, foreign: None, task: None, problems } = observed else {
+    let Observed { machine: Some(machine), disks, foreign: None, task: None, failure: None, problems } =
+        observed
+    else {
         return ensure(false, || format!("a quiet machine of ours was observed as {observed:?}"));
     };
     ensure(problems.is_empty(), || format!("a machine that runs has problems: {problems:?}"))?;

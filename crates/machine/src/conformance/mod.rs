@@ -169,6 +169,7 @@ checks! {
     ownership::create_is_idempotent: "Create makes one machine for an identity, however often it is called.",
     ownership::lost_reply_makes_no_second_machine: "A create that succeeded unheard is found and not repeated.",
     ownership::failed_create_is_made_good: "A create that failed is made good by the next one, and leaves nothing double.",
+    ownership::failed_task_is_told: "A task that failed is told, also after a restart, until one for the same identity succeeds.",
     ownership::restart_forgets_nothing: "The backend keeps nothing that the end of its process would lose.",
     ownership::identity_counts_and_not_the_uid: "A Machine that was restored has another UID and still the same machine.",
     ownership::namespaces_keep_names_apart: "Two machines of one name in two namespaces are two machines.",

@@ -62,6 +62,8 @@ pub fn observe(settings: &Settings, target: &Target, order: Option<&Order>, foun
         disks: disks(target, found),
         foreign: foreign(target, planned.as_ref(), found),
         task: task(target, planned.as_ref(), found),
+        // KubeVirt has no tasks that end unheard: what fails stands in the objects, and is told as power or as a problem.
+        failure: None,
         problems,
     }
 }

@@ -6,7 +6,7 @@ use vitistack_types::{
     v1alpha1::{Machine, PowerState, ReclaimPolicy},
 };
 
-use super::{Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Step, Update};
+use super::{Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update};
 use crate::{Refusal, is_paused};
 
 /// Everything that was read of one machine.
@@ -22,6 +22,8 @@ pub struct Snapshot<'a> {
     pub twin: Option<&'a str>,
     /// Where it is, or is to be: `namespace/name` of the provider.
     pub placement: &'a str,
+    /// The provider's answer to a create that was just sent: it has no room.
+    pub no_room: Option<&'a Refusal>,
 }
 
 /// What happens next, once the steps are done.
@@ -31,6 +33,9 @@ pub enum Verdict {
     Settled,
     /// Something is on its way. Holds what is waited for.
     Waiting(String),
+    /// The provider's last task failed. The steps, if there are any, try it again: whoever takes them pauses first, longer
+    /// each time.
+    Failing(Refusal),
     /// The provider could not be asked; it is asked again.
     Unknown(Refusal),
     /// Somebody has to change something first.
@@ -96,13 +101,24 @@ pub fn decide(snapshot: &Snapshot<'_>) -> Decision {
         Ok(observed) => observed,
         Err(refusal) => return still(Verdict::Unknown(refusal.clone())),
     };
-    if let Some(task) = &observed.task {
-        return still(Verdict::Waiting(task.clone()));
-    }
-    match &observed.machine {
-        None => create(snapshot, observed),
-        Some(real) => keep(snapshot, desired, observed, real),
-    }
+    let decision = match (&observed.task, &observed.machine) {
+        (Some(task), _) => still(Verdict::Waiting(task.clone())),
+        (None, None) => create(snapshot, observed),
+        (None, Some(real)) => keep(snapshot, desired, observed, real),
+    };
+    retried(decision, observed)
+}
+
+/// The same steps, told as another attempt if the provider failed with the last one: also while that attempt is under way,
+/// so that what is told does not go back and forth.
+fn retried(decision: Decision, observed: &Observed) -> Decision {
+    let Some(failure) = &observed.failure else { return decision };
+    let message = match &decision.verdict {
+        Verdict::Waiting(_) => format!("{failure}: it is tried again"),
+        Verdict::Deleting(what) => format!("waiting: {what}; {failure}"),
+        _ => return decision,
+    };
+    Decision { verdict: Verdict::Failing(Refusal::new(reason::VM_FAILED, message)), ..decision }
 }
 
 /// Why the Machine must not be acted on, whatever its spec says.
@@ -145,13 +161,31 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
             verdict: Verdict::Blocked(Refusal::new(reason::NAME_TAKEN, message)),
         };
     }
-    if let Some(problem) = observed.problems.first() {
-        return Decision { steps: Vec::new(), verdict: Verdict::Blocked(problem.refusal().clone()) };
+    let full = |refusal: &&Refusal| refusal.reason == reason::INSUFFICIENT_RESOURCES;
+    let mut problems = observed.problems.iter().map(Problem::refusal);
+    if let Some(refusal) = snapshot.no_room.or_else(|| problems.clone().find(full)) {
+        return no_room(snapshot, observed, refusal);
+    }
+    if let Some(refusal) = problems.next() {
+        return Decision { steps: Vec::new(), verdict: Verdict::Blocked(refusal.clone()) };
     }
     let create = step(Action::Create, "the provider has no machine with its identity");
     Decision {
         steps: claim(snapshot).into_iter().chain([create]).collect(),
         verdict: Verdict::Waiting("the machine is being made".to_owned()),
+    }
+}
+
+/// The provider has no room. A Datacenter has others, as long as nothing of the machine is left here.
+fn no_room(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refusal) -> Decision {
+    let spec = &snapshot.machine.spec;
+    // Disks may hold what a machine wrote before somebody took it away, so they stay and the Machine with them.
+    if spec.datacenter_ref.is_none() || spec.provider_ref.is_some() || !observed.disks.is_empty() {
+        return Decision { steps: Vec::new(), verdict: Verdict::Blocked(refusal.clone()) };
+    }
+    Decision {
+        steps: vec![step(Action::HandBack, refusal.message.clone())],
+        verdict: Verdict::Waiting(format!("another provider is chosen: {}", refusal.message)),
     }
 }
 
@@ -221,10 +255,12 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
         Err(refusal) => return Decision { steps: Vec::new(), verdict: Verdict::Unknown(refusal.clone()) },
     };
     if let Some(task) = &observed.task {
-        return Decision { steps: Vec::new(), verdict: Verdict::Deleting(task.clone()) };
+        let still = Decision { steps: Vec::new(), verdict: Verdict::Deleting(task.clone()) };
+        return retried(still, observed);
     }
     if observed.machine.is_some() {
-        return one(Action::Delete(Part::Machine), "the Machine is deleted", "the machine goes");
+        let machine = one(Action::Delete(Part::Machine), "the Machine is deleted", "the machine goes");
+        return retried(machine, observed);
     }
     let volumes: Vec<String> = observed
         .disks
@@ -233,11 +269,13 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
         .map(|disk| disk.name.clone())
         .collect();
     if !volumes.is_empty() {
-        return one(
+        let disks = one(
             Action::Delete(Part::Disks(volumes)),
             "the machine is gone and its disks are not to be kept",
             "the disks go",
         );
+        return retried(disks, observed);
     }
+    // With nothing left, what failed before is of no interest any more.
     one(Action::Release, "the provider has nothing left of it", "the Machine goes")
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use vitistack_types::{
     Size,
     conditions::reason,
+    labels,
     v1alpha1::{
         CloudInit, Machine, MachineClass, MachineSpec, NetworkConfiguration, NetworkConfigurationSpec,
         NetworkInterface, NetworkModel, PowerState,
@@ -47,9 +48,14 @@ pub fn resolve(machine: &Machine, references: &References) -> Result<Desired, Re
             .map(|cloud_init| read_secret(cloud_init, references))
             .transpose()?,
         domain: spec.domain.clone().unwrap_or_default(),
-        zone: spec.zone.clone(),
+        zone: spec.zone.clone().or_else(|| placed_zone(machine)),
         power: spec.power_state.unwrap_or(PowerState::Running),
     })
+}
+
+/// The zone that the Datacenter chose.
+fn placed_zone(machine: &Machine) -> Option<String> {
+    machine.metadata.annotations.as_ref()?.get(labels::ZONE).cloned()
 }
 
 /// How large a machine is.

@@ -37,9 +37,13 @@ pub fn status(
         (observed, _) => Some(phase(verdict, observed.ok())),
     };
     after.identity = Some(identity(machine).as_str().to_owned());
-    let (namespace, name) = snapshot.placement.split_once('/').unwrap_or(("", snapshot.placement));
-    after.provider = (!name.is_empty())
-        .then(|| ObjectReference { name: name.to_owned(), namespace: Some(namespace.to_owned()) });
+    after.provider = match snapshot.placement.split_once('/') {
+        Some((namespace, name)) => {
+            Some(ObjectReference { name: name.to_owned(), namespace: Some(namespace.to_owned()) })
+        }
+        None if snapshot.placement.is_empty() => None,
+        None => Some(ObjectReference { name: snapshot.placement.to_owned(), namespace: None }),
+    };
     // The version of the spec last acted on moves with the generation, not with every echo of our own status.
     if before.observed_generation != after.observed_generation || before.resource_version.is_none() {
         after.resource_version.clone_from(&machine.metadata.resource_version);
@@ -73,12 +77,13 @@ fn is_quiet_progress(
     let is_young = |since: Option<&Time>| since.is_some_and(|since| now.duration_since(since.0) < QUIET);
     match verdict {
         Verdict::Deleting(_) => is_young(snapshot.machine.metadata.deletion_timestamp.as_ref()),
-        Verdict::Waiting(_) => {
+        Verdict::Waiting(_) | Verdict::Failing(_) => {
             let word = |status: &MachineStatus| {
                 let ready = status.conditions.iter().find(|condition| condition.type_ == conditions::READY);
                 ready.map(|ready| (ready.status.clone(), ready.reason.clone()))
             };
-            before.phase == after.phase
+            // An attempt after a failure makes a machine and takes it away again, which is no news.
+            (before.phase == after.phase || matches!(verdict, Verdict::Failing(_)))
                 && before.observed_generation == after.observed_generation
                 && word(before) == word(after)
                 && is_young(before.last_updated.as_ref())
@@ -100,7 +105,12 @@ fn conditions_of(
         conditions::set(&mut conditions, &statement, machine.metadata.generation, now);
     };
     tell(conditions::READY, ready(snapshot, verdict));
-    if let (Ok(observed), false) = (snapshot.observed, matches!(verdict, Verdict::Deleting(_))) {
+    let is_leaving = match verdict {
+        Verdict::Deleting(_) => true,
+        Verdict::Failing(_) => machine.metadata.deletion_timestamp.is_some(),
+        _ => false,
+    };
+    if let (Ok(observed), false) = (snapshot.observed, is_leaving) {
         tell(conditions::VIRTUAL_MACHINE_READY, virtual_machine(observed));
         if let Ok(desired) = snapshot.desired {
             tell(conditions::STORAGE_READY, storage(desired, observed));
@@ -155,7 +165,7 @@ fn ready(snapshot: &Snapshot<'_>, verdict: &Verdict) -> Telling {
             let is_new = !matches!(phase, Some(MachinePhase::Running | MachinePhase::Stopped));
             (false, if is_new { reason::CREATING } else { reason::UPDATING }, format!("waiting: {what}"))
         }
-        Verdict::Unknown(refusal) | Verdict::Blocked(refusal) => told(refusal),
+        Verdict::Failing(refusal) | Verdict::Unknown(refusal) | Verdict::Blocked(refusal) => told(refusal),
         Verdict::Paused => {
             let [ready, _] = paused_statements();
             (false, reason::PAUSED, ready.message.into())
@@ -178,7 +188,10 @@ fn virtual_machine(observed: &Observed) -> Telling {
             }
         },
         (None, Some(refusal)) => (false, refusal.reason, refusal.message.clone()),
-        (None, None) => (false, reason::CREATING, "there is no machine yet".into()),
+        (None, None) => match &observed.failure {
+            Some(failure) => (false, reason::VM_FAILED, failure.clone()),
+            None => (false, reason::CREATING, "there is no machine yet".into()),
+        },
     }
 }
 
@@ -242,7 +255,9 @@ fn up_to_date(observed: &Observed, refused_fields: &[String]) -> Telling {
 fn phase(verdict: &Verdict, observed: Option<&Observed>) -> MachinePhase {
     let power = observed.and_then(|observed| observed.machine.as_ref()).map(|real| &real.power);
     match (verdict, power) {
-        (Verdict::Blocked(_), None) | (_, Some(Power::Failing(_))) => MachinePhase::Failed,
+        (Verdict::Blocked(_) | Verdict::Failing(_), None) | (_, Some(Power::Failing(_))) => {
+            MachinePhase::Failed
+        }
         (_, Some(Power::Running | Power::Stopping)) => MachinePhase::Running,
         (_, Some(Power::Stopped)) => MachinePhase::Stopped,
         (_, Some(Power::Starting)) | (Verdict::Waiting(_), None) => MachinePhase::Creating,

@@ -40,6 +40,8 @@ pub enum Action {
     Delete(Part),
     /// Let the Machine go: the absence of everything real was observed.
     Release,
+    /// Give the Machine back to its Datacenter, which finds another provider: the absence of everything real was observed.
+    HandBack,
 }
 
 /// One thing to be done and why, in a sentence: the same for event, log line and golden file.
@@ -63,6 +65,7 @@ impl fmt::Display for Step {
             Action::Delete(Part::Machine) => "delete machine".to_owned(),
             Action::Delete(Part::Disks(names)) => format!("delete disks {}", names.join(", ")),
             Action::Release => "release".to_owned(),
+            Action::HandBack => "hand back".to_owned(),
         };
         write!(formatter, "{action}: {}", self.why)
     }

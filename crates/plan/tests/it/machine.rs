@@ -8,7 +8,7 @@ use vitistack_plan::{
     Refusal,
     machine::{
         Action, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, References, Snapshot, Update,
-        decide, resolve, status,
+        Verdict, decide, resolve, status,
     },
 };
 use vitistack_types::{
@@ -81,6 +81,7 @@ impl Story {
             observed: self.observed.as_ref(),
             twin: self.twin.as_deref(),
             placement: "default/simulated-a",
+            no_room: None,
         };
         let decision = decide(&snapshot);
         let told = status(&snapshot, &decision.verdict, &[], self.now);
@@ -168,6 +169,12 @@ impl Story {
                 self.world().disks.retain(|disk| !names.contains(&disk.name));
             }
             Action::Release => self.machine.metadata.finalizers = None,
+            Action::HandBack => {
+                self.machine.metadata.finalizers = None;
+                if let Some(annotations) = &mut self.machine.metadata.annotations {
+                    annotations.remove(labels::PLACEMENT);
+                }
+            }
         }
     }
 }
@@ -288,6 +295,62 @@ fn what_is_wrong_is_told_with_the_fix_and_left_when_it_is_gone() {
     story.real().power = Power::Running;
     story.say("it runs again").round();
     insta::assert_snapshot!(story.page);
+}
+
+#[test]
+fn a_task_that_failed_is_told_while_it_is_tried_again() {
+    let mut story = small();
+    story.say("a new Machine").round();
+    let created = story.observed.clone();
+    let failed = "the provider failed to create machine \"web-1\"";
+    story.observed = Ok(Observed { failure: Some(failed.to_owned()), ..Observed::default() });
+    story.say("its creation failed and left nothing: it is tried again").round();
+    story.world().task = Some("creating machine \"web-1\"".to_owned());
+    story.say("it is being made: nothing new to tell").round();
+    story.observed = Ok(Observed { failure: Some(failed.to_owned()), ..Observed::default() });
+    story.say("that failed too").round();
+    story.observed = created;
+    story.real().power = Power::Running;
+    story.say("now it runs, and the failure is forgotten").round();
+    story.world().failure = Some("the provider failed to stop machine \"web-1\"".to_owned());
+    story.say("a stop fails, and it shall run after all: it is as it shall be").round();
+    story.edit(|machine| machine.spec.power_state = Some(PowerState::Stopped));
+    story.say("it shall be off").round();
+    story.say("it is off").round();
+    story.machine.metadata.deletion_timestamp = Some(Time(story.now));
+    story.world().failure = Some("the provider failed to delete machine \"web-1\"".to_owned());
+    story.say("its deletion fails").round();
+    story.world().failure = Some("the provider failed to delete volume \"root\"".to_owned());
+    story.now += SignedDuration::from_secs(60);
+    story.say("the machine is gone, its disk is not").round();
+    story.say("with nothing left, nothing holds it up").round();
+    insta::assert_snapshot!(story.page);
+}
+
+#[test]
+fn a_caller_can_tell_an_attempt_from_plain_waiting() {
+    let machine = small().machine;
+    let desired = resolve(&machine, &References::default()).unwrap();
+    let mut observed = Observed::default();
+    let verdict = |observed: &Observed| {
+        let snapshot = Snapshot {
+            machine: &machine,
+            desired: Ok(&desired),
+            observed: Ok(observed),
+            twin: None,
+            placement: "default/simulated-a",
+            no_room: None,
+        };
+        let decision = decide(&snapshot);
+        (decision.steps.len(), decision.verdict)
+    };
+    assert!(matches!(verdict(&observed), (2, Verdict::Waiting(_))));
+    observed.failure = Some("no luck".to_owned());
+    assert!(
+        matches!(verdict(&observed), (2, Verdict::Failing(refusal)) if refusal.reason == reason::VM_FAILED)
+    );
+    observed.foreign = Some("machine 7".to_owned());
+    assert!(matches!(verdict(&observed), (0, Verdict::Blocked(_))), "what stands in the way comes first");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod apiserver;
 mod load;
+mod machines;
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +22,15 @@ pub enum Bench {
     Apiserver {
         /// Objects that are created for each figure
         #[arg(long, default_value_t = 20_000)]
+        count: usize,
+        /// Print one JSON object instead of lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Machines on the embedded API with the simulated backend, from nothing to Ready and back
+    Machines {
+        /// How many
+        #[arg(long, default_value_t = 10_000)]
         count: usize,
         /// Print one JSON object instead of lines
         #[arg(long)]
@@ -64,8 +74,10 @@ pub fn run(root: &Path, bench: &Bench) -> Result<(), Whatever> {
         return again_in_release(root);
     }
     let runtime = tokio::runtime::Runtime::new().whatever_context("failed to start a runtime")?;
-    let Bench::Apiserver { count, json } = bench;
-    let figures = runtime.block_on(apiserver::measure(root, *count))?;
+    let (figures, json) = match bench {
+        Bench::Apiserver { count, json } => (runtime.block_on(apiserver::measure(root, *count))?, json),
+        Bench::Machines { count, json } => (runtime.block_on(machines::measure(*count))?, json),
+    };
     figures.print(*json).whatever_context("failed to print the figures")
 }
 

@@ -10,7 +10,7 @@ use vitistack_machine::{
     Order, Target,
     kubevirt::{
         Found, Kind, Object, OwnerKind, Planned, ReadError, Reader, Settings, changes, find, identity_of,
-        observe, plan,
+        observe, plan, prune,
     },
 };
 use vitistack_plan::{
@@ -151,20 +151,24 @@ impl Case {
     }
 }
 
-/// A cluster made of plain data.
+/// A cluster made of plain data, read as from a cache: without what is said to be read by nobody.
 pub struct PlainReader {
     pub objects: Vec<Object>,
     lacks: Vec<String>,
 }
 
 impl PlainReader {
-    fn kind(&self, kind: Kind) -> Result<impl Iterator<Item = &Object>, ReadError> {
+    fn kind(&self, kind: Kind) -> Result<impl Iterator<Item = Object>, ReadError> {
         if self.lacks.iter().any(|lacking| lacking == kind.name()) {
             return Err(ReadError::NotServed);
         }
         let is_of_kind =
             move |object: &&Object| object.types.as_ref().is_some_and(|types| types.kind == kind.name());
-        Ok(self.objects.iter().filter(is_of_kind))
+        Ok(self.objects.iter().filter(is_of_kind).map(move |object| {
+            let mut object = DynamicObject::clone(object);
+            prune(kind, &mut object);
+            Arc::new(object)
+        }))
     }
 }
 
@@ -176,8 +180,8 @@ fn is_in(object: &DynamicObject, namespace: &str) -> bool {
 impl Reader for PlainReader {
     async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Object>, ReadError> {
         let is_it =
-            |object: &&Object| is_in(object, namespace) && object.metadata.name.as_deref() == Some(name);
-        Ok(self.kind(kind)?.find(is_it).cloned())
+            |object: &Object| is_in(object, namespace) && object.metadata.name.as_deref() == Some(name);
+        Ok(self.kind(kind)?.find(is_it))
     }
 
     async fn owned(
@@ -187,11 +191,15 @@ impl Reader for PlainReader {
         identity: &Identity,
     ) -> Result<Vec<Object>, ReadError> {
         let is_it =
-            |object: &&Object| is_in(object, namespace) && identity_of(object).as_ref() == Some(identity);
-        Ok(self.kind(kind)?.filter(is_it).cloned().collect())
+            |object: &Object| is_in(object, namespace) && identity_of(object).as_ref() == Some(identity);
+        Ok(self.kind(kind)?.filter(is_it).collect())
     }
 
     async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError> {
-        Ok(self.kind(kind)?.cloned().collect())
+        Ok(self.kind(kind)?.collect())
+    }
+
+    fn may_lag(&self) -> bool {
+        true
     }
 }

@@ -1,0 +1,89 @@
+//! Simulated providers: each has a world of its own, kept where the operator is told to.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use vitistack_machine::{
+    Changes,
+    simulated::{Settings, Simulated, SystemClock, WorldStore, world::SIMULATED_PROVIDER_ERROR},
+};
+use vitistack_plan::Refusal;
+use vitistack_types::v1alpha1::{MachineProvider, ProviderType};
+
+use super::{Changed, Opened, Opener, Source};
+
+/// Where the world of a provider is kept.
+pub type Stores = Arc<dyn Fn(&MachineProvider) -> Arc<dyn WorldStore> + Send + Sync>;
+
+/// Opens simulated providers.
+pub struct SimulatedOpener {
+    stores: Stores,
+    clock: Arc<dyn vitistack_machine::simulated::Clock>,
+    /// Open worlds by the UID of their provider: other settings are given to the world that is there.
+    worlds: Mutex<HashMap<String, Simulated>>,
+}
+
+impl SimulatedOpener {
+    /// Opens worlds from these stores.
+    #[must_use]
+    pub fn new(stores: Stores) -> Self {
+        Self { stores, clock: Arc::new(SystemClock), worlds: Mutex::default() }
+    }
+
+    fn opened(world: &Simulated) -> Opened {
+        Opened { backend: Arc::new(world.clone()), changes: world.changes().map(Changed::One).boxed() }
+    }
+}
+
+#[async_trait]
+impl Opener for SimulatedOpener {
+    fn provider_type(&self) -> ProviderType {
+        ProviderType::Simulated
+    }
+
+    fn fingerprint(&self, source: &Source) -> String {
+        let provider = source.provider.as_ref();
+        provider
+            .map(|provider| format!("{:?} {:?}", provider.metadata.uid, Settings::from(&provider.spec)))
+            .unwrap_or_default()
+    }
+
+    async fn open(&self, source: &Source) -> Result<Opened, Refusal> {
+        let Some(provider) = &source.provider else {
+            return Err(Refusal::new(SIMULATED_PROVIDER_ERROR, "a simulated world needs a MachineProvider"));
+        };
+        let uid = provider.metadata.uid.clone().unwrap_or_default();
+        let settings = Settings::from(&provider.spec);
+        let world = self.worlds.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned();
+        if let Some(world) = world {
+            world.configure(settings);
+            return Ok(Self::opened(&world));
+        }
+        let world = Simulated::open(settings, Arc::clone(&self.clock), (self.stores)(provider)).await;
+        // The causes may name paths and servers, which are no business of a tenant; they are logged.
+        let world = world.map_err(|error| {
+            tracing::warn!("failed to open a simulated world: {}", report(&error));
+            Refusal::new(SIMULATED_PROVIDER_ERROR, format!("{error}: it is tried again"))
+        })?;
+        self.worlds.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, world.clone());
+        Ok(Self::opened(&world))
+    }
+
+    fn close(&self) {
+        self.worlds.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+fn report(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,164 @@
+//! Carrying out the steps of a decision, in order, up to the first that has to wait.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tracing::Instrument;
+use vitistack_clients::kubernetes::is_conflict;
+use vitistack_machine::{Backend, BackendError, Order, Progress, Target};
+use vitistack_plan::{
+    datacenter::pass_over,
+    machine::{Action, Step, identity},
+};
+use vitistack_runtime::finalizer;
+use vitistack_types::{labels, v1alpha1::Machine};
+
+use super::MachineReconciler;
+
+/// What became of the steps.
+pub(super) enum Acted {
+    /// All are done; what there is can be looked at again.
+    Done,
+    /// The provider works on one of them.
+    Working,
+    /// The Machine was let go, or given back: nothing is ours any more.
+    Ended,
+}
+
+/// Why a step was not done.
+pub(super) enum StepError {
+    /// The provider could not or would not.
+    Provider(BackendError),
+    /// The Machine changed meanwhile; the change brings it back.
+    Outdated,
+    /// The Machine could not be written.
+    Write(kube::Error),
+}
+
+/// What the steps are carried out with.
+pub(super) struct Hands<'a> {
+    pub(super) backend: &'a dyn Backend,
+    pub(super) target: &'a Target,
+    pub(super) order: Option<&'a Order>,
+    pub(super) placement: &'a str,
+    pub(super) now: Timestamp,
+}
+
+impl MachineReconciler {
+    /// Carries the steps out. `machine` becomes what the API server made of it.
+    pub(super) async fn act(
+        &self,
+        machine: &mut Machine,
+        steps: &[Step],
+        hands: &Hands<'_>,
+    ) -> Result<Acted, StepError> {
+        let mut acted = Acted::Done;
+        for step in steps {
+            let span = tracing::info_span!("step", otel.name = step_name(&step.action), what = %step);
+            match self.carry_out(machine, step, hands).instrument(span).await? {
+                Acted::Done => {}
+                Acted::Working => acted = Acted::Working,
+                Acted::Ended => return Ok(Acted::Ended),
+            }
+        }
+        Ok(acted)
+    }
+
+    async fn carry_out(
+        &self,
+        machine: &mut Machine,
+        step: &Step,
+        hands: &Hands<'_>,
+    ) -> Result<Acted, StepError> {
+        tracing::info!("{step}");
+        let progress = match (&step.action, hands.order) {
+            (Action::Claim, _) => {
+                let annotations = BTreeMap::from([
+                    (labels::IDENTITY.to_owned(), identity(machine).as_str().to_owned()),
+                    (labels::PLACEMENT.to_owned(), hands.placement.to_owned()),
+                ]);
+                let patch = finalizer::first_patch(&machine.metadata, labels::MACHINE_CLEANUP, &annotations);
+                if let Some(patch) = patch {
+                    *machine = self.patch(machine, &patch).await?;
+                }
+                return Ok(Acted::Done);
+            }
+            (Action::Release, _) => {
+                if let Some(patch) = finalizer::removal_patch(&machine.metadata, labels::MACHINE_CLEANUP) {
+                    *machine = self.patch(machine, &patch).await?;
+                }
+                return Ok(Acted::Ended);
+            }
+            (Action::HandBack, _) => {
+                let patch = hand_back_patch(machine, hands.placement, hands.now);
+                *machine = self.patch(machine, &patch).await?;
+                return Ok(Acted::Ended);
+            }
+            (Action::Create, Some(order)) => hands.backend.create(order).await,
+            (Action::Update(update), Some(order)) => hands.backend.update(order, update).await,
+            (Action::Delete(part), _) => hands.backend.delete(hands.target, part).await,
+            // Decided only where there is an order.
+            (Action::Create | Action::Update(_), None) => return Ok(Acted::Working),
+        };
+        match progress.map_err(StepError::Provider)? {
+            Progress::Done => Ok(Acted::Done),
+            Progress::Working(_) => Ok(Acted::Working),
+        }
+    }
+
+    async fn patch(&self, machine: &Machine, patch: &Value) -> Result<Machine, StepError> {
+        let namespace = machine.namespace().unwrap_or_default();
+        let api: Api<Machine> = Api::namespaced(self.caches.client.clone(), &namespace);
+        let parameters =
+            PatchParams { field_manager: Some(super::FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match api.patch(&machine.name_any(), &parameters, &Patch::Merge(patch)).await {
+            Ok(mut patched) => {
+                patched.metadata.managed_fields = None;
+                Ok(patched)
+            }
+            Err(error) if is_conflict(&error) => Err(StepError::Outdated),
+            // The Machine is gone, which is what was to happen to it, or its own event will tell.
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(StepError::Outdated),
+            Err(error) => Err(StepError::Write(error)),
+        }
+    }
+}
+
+/// The patch that gives a Machine back: no finalizer, no placement, and a note of who could not take it.
+fn hand_back_patch(machine: &Machine, placement: &str, now: Timestamp) -> Value {
+    let metadata = &machine.metadata;
+    let finalizers: Vec<&String> = metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .filter(|finalizer| finalizer.as_str() != labels::MACHINE_CLEANUP)
+        .collect();
+    json!({ "metadata": {
+        "uid": metadata.uid,
+        "resourceVersion": metadata.resource_version,
+        "finalizers": finalizers,
+        "annotations": {
+            labels::PLACEMENT: null,
+            labels::ZONE: null,
+            labels::PLACEMENT_REASON: null,
+            labels::PASSED_OVER: pass_over(machine, placement, now),
+        },
+    }})
+}
+
+/// The name of a step in a trace.
+fn step_name(action: &Action) -> &'static str {
+    match action {
+        Action::Claim => "machine.claim",
+        Action::Create => "machine.create",
+        Action::Update(_) => "machine.update",
+        Action::Delete(_) => "machine.delete",
+        Action::Release => "machine.release",
+        Action::HandBack => "machine.hand_back",
+    }
+}
