@@ -2,9 +2,12 @@
 
 pub mod backends;
 mod caches;
+pub mod datacenter;
 mod index;
 pub mod machine;
+pub mod machine_provider;
 pub mod operators;
+mod pace;
 mod secrets;
 
 pub use caches::{Caches, Clock};

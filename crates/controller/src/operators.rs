@@ -8,12 +8,18 @@ use vitistack_runtime::Process;
 use crate::{
     Caches,
     backends::{SimulatedOpener, Stores, kubevirt::KubeVirtOpener},
+    datacenter,
     machine::MachineOperator,
+    machine_provider::{self, KubeVirtProbe, Probe, SimulatedProbe},
 };
 
 /// An operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
+    /// Places the Machines of Datacenters, within their quotas.
+    Datacenter,
+    /// Checks the providers, and keeps them as long as machines are on them.
+    MachineProvider,
     /// Makes machines on KubeVirt.
     Kubevirt,
     /// Makes machines on simulated providers.
@@ -22,12 +28,14 @@ pub enum Operator {
 
 impl Operator {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Kubevirt, Self::Simulated];
+    pub const ALL: [Self; 4] = [Self::Datacenter, Self::MachineProvider, Self::Kubevirt, Self::Simulated];
 
     /// The word by which users name it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
+            Self::Datacenter => "datacenter",
+            Self::MachineProvider => "machine-provider",
             Self::Kubevirt => "kubevirt",
             Self::Simulated => "simulated",
         }
@@ -37,6 +45,8 @@ impl Operator {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Datacenter => datacenter::NAME,
+            Self::MachineProvider => machine_provider::NAME,
             Self::Kubevirt => "kubevirt-operator",
             Self::Simulated => "simulated-operator",
         }
@@ -58,6 +68,12 @@ pub fn add(process: &mut Process, client: &Client, options: &Options) {
     let caches = Caches::new(process, client.clone());
     for operator in &options.operators {
         match operator {
+            Operator::Datacenter => datacenter::add(process, &caches),
+            Operator::MachineProvider => {
+                let probes: [Arc<dyn Probe>; 2] =
+                    [Arc::new(KubeVirtProbe::new(client.clone())), Arc::new(SimulatedProbe)];
+                machine_provider::add(process, &caches, probes);
+            }
             Operator::Kubevirt => MachineOperator {
                 name: operator.name(),
                 opener: Arc::new(KubeVirtOpener::new(client.clone())),

@@ -5,11 +5,13 @@
 pub mod datacenter;
 pub mod explain;
 pub mod machine;
+mod pause;
 pub mod provider;
 mod redacted;
 mod reference;
 mod refusal;
 
+pub use pause::is_paused;
 pub use redacted::Redacted;
 pub use reference::permits;
 pub use refusal::Refusal;

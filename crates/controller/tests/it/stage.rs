@@ -42,7 +42,7 @@ struct Arguments {
 }
 
 /// Settings of an operator without lease and listeners that looks again every second.
-fn settings() -> KitArgs {
+pub fn settings() -> KitArgs {
     let quiet = ["--leader-election=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
     Arguments::parse_from([&["test", "--reconcile-interval=1s"], &quiet[..]].concat()).kit
 }

@@ -1,8 +1,5 @@
 //! Why a Datacenter places nothing, or not this Machine.
 
-use std::collections::BTreeMap;
-
-use jiff::Timestamp;
 use vitistack_types::{
     conditions::reason,
     labels,
@@ -10,13 +7,13 @@ use vitistack_types::{
 };
 
 use super::{
-    Cause, Link, Standing, Story, World, count, deletion, ended, machine::desired, name, not_looked_at,
-    not_ready, object, operators, paused, provider, ready, refused, told,
+    Cause, Link, Standing, Story, World, count, deletion, ended, name, not_looked_at, not_ready, object,
+    operators, paused, provider, ready, refused, told,
 };
 use crate::{
     Refusal,
-    datacenter::{Candidate, Claim, Usage, admit, place},
-    machine::{full_name, identity, placement},
+    datacenter::{Candidate, Member, Problem, Snapshot, Verdict, candidate, decide, usage_of, zone_of},
+    machine::{full_name, placement},
     permits,
 };
 
@@ -95,7 +92,11 @@ pub fn obstacle(datacenter: &Datacenter, machine: &Machine, world: &World) -> (V
         link = Link { standing: Standing::Blocking, says: cause.message.clone(), ..link };
         return (vec![link], Some(cause));
     }
-    if let Some(refusal) = over_quota(datacenter, machine, world) {
+    let found = providers(datacenter, world);
+    let problems: Vec<(String, Option<Cause>)> =
+        found.iter().map(|(reference, found)| usable(datacenter, reference, *found, world)).collect();
+    let refusal = refusal(datacenter, machine, &problems, world);
+    if let Some(refusal) = refusal.clone().filter(|refusal| refusal.reason == reason::QUOTA_EXCEEDED) {
         link = Link {
             standing: Standing::Blocking,
             says: format!("{}: {}", refusal.reason, refusal.message),
@@ -103,18 +104,6 @@ pub fn obstacle(datacenter: &Datacenter, machine: &Machine, world: &World) -> (V
         };
         return (vec![link], Some(refused(own, refusal, told_of_machine)));
     }
-    let found = providers(datacenter, world);
-    let problems: Vec<(String, Option<Cause>)> =
-        found.iter().map(|(reference, found)| usable(datacenter, reference, *found, world)).collect();
-    let candidates: Vec<Candidate> = found
-        .iter()
-        .zip(&problems)
-        .map(|((reference, found), (_, problem))| {
-            candidate(datacenter, reference, *found, problem.as_ref(), world)
-        })
-        .collect();
-    let Ok(wanted) = desired(machine, world) else { return (vec![link], None) };
-    let refusal = place(&datacenter.spec, &wanted, &candidates).err();
     let mut links = vec![link];
     links.extend(problems.iter().filter(|_| refusal.is_some()).map(|(object, problem)| Link {
         object: object.clone(),
@@ -132,30 +121,60 @@ pub fn obstacle(datacenter: &Datacenter, machine: &Machine, world: &World) -> (V
     (links, cause)
 }
 
-/// The Machines that name a Datacenter and may.
-fn members<'a>(datacenter: &'a Datacenter, world: &'a World) -> impl Iterator<Item = &'a Machine> {
+/// The Machines that name a Datacenter.
+fn members<'a>(datacenter: &Datacenter, world: &'a World) -> impl Iterator<Item = &'a Machine> {
     let own = name(&datacenter.metadata);
     world.machines.iter().filter(move |machine| {
         let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
         machine.spec.datacenter_ref.as_ref().is_some_and(|reference| full_name(reference, namespace) == own)
-            && permits(&datacenter.metadata, namespace)
     })
 }
 
-fn over_quota(datacenter: &Datacenter, machine: &Machine, world: &World) -> Option<Refusal> {
-    let quotas = datacenter.spec.resource_quotas.as_ref()?;
-    let claims: Vec<Claim> = members(datacenter, world)
-        .filter_map(|member| {
-            let created = member.metadata.creation_timestamp.as_ref();
-            Some(Claim {
-                identity: identity(member),
-                created: created.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-                is_placed: placement(member).is_some(),
-                usage: Usage::from(&desired(member, world).ok()?),
-            })
+/// What the operator decides about a Machine, if that is not to place it.
+fn refusal(
+    datacenter: &Datacenter,
+    machine: &Machine,
+    problems: &[(String, Option<Cause>)],
+    world: &World,
+) -> Option<Refusal> {
+    let usage = |machine: &Machine| {
+        usage_of(machine, world.classes.iter().find(|class| class.metadata.name == machine.spec.template))
+    };
+    let is_other =
+        |machine: &&Machine| !members(datacenter, world).any(|member| std::ptr::eq(member, *machine));
+    let mut candidates: Vec<Candidate> = providers(datacenter, world)
+        .into_iter()
+        .zip(problems)
+        .map(|((reference, found), (_, problem))| {
+            // In the words of the chain, which also says what only it knows: that nobody looks after the provider.
+            let problem =
+                problem.as_ref().map(|cause| Problem { why: cause.message.clone(), is_temporary: true });
+            Candidate { problem, ..candidate(datacenter, reference, found) }
         })
         .collect();
-    admit(quotas, &claims).remove(&identity(machine))?.err()
+    for candidate in &mut candidates {
+        let placed =
+            world.machines.iter().filter(|machine| placement(machine) == Some(candidate.name.as_str()));
+        for machine in placed.filter(is_other).collect::<Vec<_>>() {
+            candidate.add(zone_of(machine), usage(machine).unwrap_or_default());
+        }
+    }
+    let snapshot = Snapshot {
+        datacenter,
+        members: members(datacenter, world)
+            .map(|machine| Member { machine, usage: usage(machine) })
+            .collect(),
+        candidates,
+        now: world.now,
+    };
+    decide(&snapshot).verdicts.into_iter().find_map(|(each, verdict)| match verdict {
+        Verdict::Refuse(refusal) | Verdict::Withdraw(refusal)
+            if name(&each.metadata) == name(&machine.metadata) =>
+        {
+            Some(refusal)
+        }
+        _ => None,
+    })
 }
 
 /// The providers that a Datacenter names, each with what was found of it.
@@ -199,31 +218,4 @@ fn usable(
     };
     let cause = refused(own.clone(), refusal, &[]);
     (own, Some(cause))
-}
-
-fn candidate(
-    datacenter: &Datacenter,
-    reference: &ProviderReference,
-    found: Option<&MachineProvider>,
-    problem: Option<&Cause>,
-    world: &World,
-) -> Candidate {
-    let place = datacenter.metadata.namespace.as_deref().unwrap_or_default();
-    let own = format!("{}/{}", reference.namespace.as_deref().unwrap_or(place), reference.name);
-    let mut used: BTreeMap<String, Usage> = BTreeMap::new();
-    for machine in world.machines.iter().filter(|machine| placement(machine) == Some(own.as_str())) {
-        let zone = super::annotation(&machine.metadata, labels::ZONE).or(machine.spec.zone.as_deref());
-        if let Ok(desired) = desired(machine, world) {
-            let sum = used.entry(zone.unwrap_or_default().to_owned()).or_default();
-            *sum = sum.plus(Usage::from(&desired));
-        }
-    }
-    Candidate {
-        priority: reference.priority,
-        problem: problem.map(|problem| problem.message.clone()),
-        zones: found.map(|provider| provider.spec.zones.clone()).unwrap_or_default(),
-        capacity: found.and_then(|provider| provider.spec.capacity.clone()),
-        used,
-        name: own,
-    }
 }

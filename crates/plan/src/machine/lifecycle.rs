@@ -7,7 +7,7 @@ use vitistack_types::{
 };
 
 use super::{Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update};
-use crate::Refusal;
+use crate::{Refusal, is_paused};
 
 /// Everything that was read of one machine.
 #[derive(Clone, Debug)]
@@ -63,7 +63,15 @@ pub fn identity(machine: &Machine) -> Identity {
     Identity::new(carried.or(machine.metadata.uid.as_ref()).cloned().unwrap_or_default())
 }
 
-fn annotation<'a>(machine: &'a Machine, name: &str) -> Option<&'a str> {
+/// Whether the identity it carries, if any, is its own or was made its own. Nothing is done to one that was restored
+/// and not adopted yet.
+pub(crate) fn has_own_identity(machine: &Machine) -> bool {
+    let uid = machine.metadata.uid.as_deref();
+    let carried = annotation(machine, labels::IDENTITY);
+    carried.is_none() || carried == uid || annotation(machine, labels::ADOPTED) == uid
+}
+
+pub(crate) fn annotation<'a>(machine: &'a Machine, name: &str) -> Option<&'a str> {
     machine.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
@@ -76,7 +84,7 @@ fn step(action: Action, why: impl Into<String>) -> Step {
 pub fn decide(snapshot: &Snapshot<'_>) -> Decision {
     let still = |verdict| Decision { steps: Vec::new(), verdict };
     let machine = snapshot.machine;
-    if annotation(machine, labels::PAUSED) == Some("true") {
+    if is_paused(&machine.metadata) {
         return still(Verdict::Paused);
     }
     if let Some(refusal) = held(snapshot) {
@@ -124,9 +132,7 @@ fn held(snapshot: &Snapshot<'_>) -> Option<Refusal> {
         return Some(Refusal::new(reason::IDENTITY_HELD, message));
     }
     let uid = machine.metadata.uid.as_deref();
-    let carried = annotation(machine, labels::IDENTITY);
-    let is_own = carried.is_none() || carried == uid || annotation(machine, labels::ADOPTED) == uid;
-    (!is_own).then(|| {
+    (!has_own_identity(machine)).then(|| {
         let message = format!(
             "it carries the identity of another Machine, as after a restore: if the real machine is to be this one's, set the annotation {} to {:?}",
             labels::ADOPTED,

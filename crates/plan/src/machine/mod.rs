@@ -22,9 +22,12 @@ pub use desired::{
     AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, Identity, SecretPart,
 };
 pub use lifecycle::{Decision, Snapshot, Verdict, decide, identity};
+pub(crate) use lifecycle::{annotation, has_own_identity};
 pub use locate::{Location, Places, full_name, has_finalizer, locate, placement};
 pub use observed::{Observed, ObservedDisk, ObservedMachine, Power, Problem};
 pub use release::{Kept, release};
+pub(crate) use resolve::shape;
 pub use resolve::{References, resolve};
+pub(crate) use status::paused_statements;
 pub use status::status;
 pub use step::{Action, Part, Step, Update};

@@ -122,14 +122,23 @@ fn conditions_of(
     }
     // Told while it holds; a machine that is not paused says nothing of it.
     if *verdict == Verdict::Paused {
-        tell(
-            conditions::PAUSED,
-            (true, reason::PAUSED, "the annotation vitistack.io/paused stops all action".into()),
-        );
+        for statement in paused_statements() {
+            conditions::set(&mut conditions, &statement, machine.metadata.generation, now);
+        }
     } else {
         conditions.retain(|condition| condition.type_ != conditions::PAUSED);
     }
     conditions
+}
+
+/// What is told of a machine on which all action is stopped.
+pub(crate) fn paused_statements() -> [Statement<'static>; 2] {
+    let told =
+        |type_, status, message| Statement { type_, status: Some(status), reason: reason::PAUSED, message };
+    [
+        told(conditions::READY, false, "paused: nothing is done until the annotation is removed"),
+        told(conditions::PAUSED, true, "the annotation vitistack.io/paused stops all action"),
+    ]
 }
 
 /// Whether it holds, the reason, the sentence.
@@ -158,7 +167,8 @@ fn ready(snapshot: &Snapshot<'_>, verdict: &Verdict) -> Telling {
         }
         Verdict::Failing(refusal) | Verdict::Unknown(refusal) | Verdict::Blocked(refusal) => told(refusal),
         Verdict::Paused => {
-            (false, reason::PAUSED, "paused: nothing is done until the annotation is removed".into())
+            let [ready, _] = paused_statements();
+            (false, reason::PAUSED, ready.message.into())
         }
         Verdict::Deleting(what) => (false, reason::DELETING, format!("waiting: {what}")),
     }
