@@ -149,6 +149,9 @@ fn agreed(machine: &Machine, placed: &str, places: &Places<'_>) -> Result<(), Re
             })
         };
         return match found {
+            Some(datacenter) if !has_finalizer(machine) && !permits(&datacenter.metadata, own) => Err(
+                disagrees(format!("Datacenter {named:?} does not allow references from namespace {own:?}")),
+            ),
             Some(datacenter) if !has_finalizer(machine) && !lists(datacenter) => {
                 Err(disagrees(format!("Datacenter {named:?} has no such provider")))
             }

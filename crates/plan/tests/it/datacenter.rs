@@ -4,9 +4,12 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use vitistack_plan::datacenter::{
-    Candidate, Member, Snapshot, Verdict, annotations, candidate, datacenter_status, decide,
-    missing_datacenter, pass_over, paused_machine, refused_machine, usage_of,
+use vitistack_plan::{
+    datacenter::{
+        Candidate, Member, Snapshot, Verdict, annotations, candidate, datacenter_status, decide,
+        missing_datacenter, pass_over, paused_machine, refused_machine, usage_of,
+    },
+    machine::{Location, Places, locate},
 };
 use vitistack_types::{
     ObjectReference, conditions, labels,
@@ -298,6 +301,20 @@ fn what_is_refused_is_told_with_the_fix() {
         writeln!(story.page, "{}", serde_saphyr::to_string(&status).unwrap()).unwrap();
     }
     insta::assert_snapshot!(story.page);
+}
+
+#[test]
+fn a_placement_that_a_stranger_wrote_itself_is_worth_nothing() {
+    let mut story = Story::new(&["aws"]);
+    story.machine("stranger").metadata.namespace = Some("team-a".to_owned());
+    story.annotate("stranger", labels::PLACEMENT, "infra/aws");
+    let providers: Vec<&MachineProvider> = story.providers.values().collect();
+    let datacenters = [&story.datacenter];
+    let places = Places { providers: &providers, datacenters: &datacenters, is_own_cluster_offered: false };
+    let found = locate(&story.machines["stranger"], &places);
+    assert!(matches!(found, Location::Nowhere(refusal) if refusal.reason == "PlacementNotPermitted"));
+    story.round();
+    assert_eq!(story.placement("stranger"), None, "and it is taken away");
 }
 
 #[test]
