@@ -107,6 +107,7 @@ impl Cluster {
 
     /// Says in one sentence, with the fix, why a request was not answered as wanted. `doing` is what was tried, such as
     /// `list machines`.
+    #[expect(clippy::needless_pass_by_value, reason = "an error that was told is done with")]
     pub fn failure(&self, doing: impl Into<String>, error: kube::Error) -> RequestError {
         let (doing, name) = (doing.into(), self.name.clone());
         match &error {
