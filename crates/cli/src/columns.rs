@@ -18,7 +18,7 @@ pub struct Columns {
     pub says_kind: bool,
     kind: String,
     has_namespace: bool,
-    columns: Vec<Column>,
+    printed: Vec<Column>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ struct Column {
 impl Columns {
     /// The columns of a kind; `wide` shows those of lower priority too.
     pub fn of(kind: &KnownKind, wide: bool, everywhere: bool) -> Self {
-        let columns = kind
+        let printed = kind
             .columns
             .iter()
             .filter(|column| wide || column.priority.unwrap_or_default() == 0)
@@ -45,7 +45,7 @@ impl Columns {
             says_kind: false,
             kind: kind.resource.kind.to_lowercase(),
             has_namespace: everywhere && kind.is_namespaced,
-            columns,
+            printed,
         }
     }
 
@@ -56,13 +56,13 @@ impl Columns {
             namespace
                 .into_iter()
                 .chain(["Name"])
-                .chain(self.columns.iter().map(|column| column.name.as_str())),
+                .chain(self.printed.iter().map(|column| column.name.as_str())),
         )
     }
 
     /// What of an object the columns look at.
     pub fn wanted(&self) -> Wanted {
-        let paths = self.columns.iter().map(|column| column.path.as_str());
+        let paths = self.printed.iter().map(|column| column.path.as_str());
         Wanted::paths([".metadata.name", ".metadata.namespace"].into_iter().chain(paths))
     }
 
@@ -79,7 +79,7 @@ impl Columns {
         } else {
             table.cell(metadata("name"));
         }
-        for column in &self.columns {
+        for column in &self.printed {
             table.cell(&cell(column, object, now));
         }
     }

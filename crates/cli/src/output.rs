@@ -81,13 +81,13 @@ impl Tone {
 /// Lines of a terminal that does not say how many it has.
 const HEIGHT: usize = 24;
 
-impl Terminal {
-    /// How many lines it has.
-    pub fn height(self) -> usize {
-        let size = rustix::termios::tcgetwinsize(io::stdout());
-        size.ok().map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(HEIGHT)
-    }
+/// How many lines the terminal has.
+pub fn terminal_height() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.ok().map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(HEIGHT)
+}
 
+impl Terminal {
     /// The text in the colour of its tone, where colours are shown.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         match tone.code().filter(|_| self.has_colour) {

@@ -63,7 +63,7 @@ pub async fn run(arguments: &EventsArgs, console: &mut Console<'_>) -> Result<En
     match answer {
         Err(incomplete) if lines.is_empty() => return Err(incomplete.source.into()),
         Ok(_) if lines.is_empty() => {
-            writeln!(console.errors, "nothing was told").context(WriteOutputSnafu)?
+            writeln!(console.errors, "nothing was told").context(WriteOutputSnafu)?;
         }
         _ => write(&lines, everywhere, console).context(WriteOutputSnafu)?,
     }

@@ -17,7 +17,7 @@ use crate::{
     cluster::Cluster,
     columns::Columns,
     kinds::KnownKind,
-    output::{Console, Table},
+    output::{Console, Table, terminal_height},
     watching::{Change, Place, changes, place},
 };
 
@@ -205,7 +205,7 @@ impl Screen {
             self.is_begun = true;
         }
         write!(console.output, "\x1b[H")?;
-        let rows = console.terminal.height().saturating_sub(1);
+        let rows = terminal_height().saturating_sub(1);
         let lines = text.lines().count();
         let shown = if lines > rows { rows.saturating_sub(1) } else { lines };
         for line in text.lines().take(shown) {

@@ -244,7 +244,7 @@ fn placed(
     let mut links = vec![provider_link, operator_link];
     if is_settled(machine) {
         // What runs goes on running; what is wrong around it shows in the chain.
-        links.retain(|link| link.standing != Standing::Well);
+        links.retain(|link| link.standing == Standing::Blocking);
         return (links, lagging(own, machine));
     }
     links.extend(aspects(own, machine));

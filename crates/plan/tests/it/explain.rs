@@ -79,7 +79,7 @@ fn datacenter() -> Datacenter {
 }
 
 fn web(world: &mut World) -> &mut Machine {
-    &mut world.machines[0]
+    world.machines.first_mut().unwrap()
 }
 
 fn tell(machine: &mut Machine, condition: Condition) {
@@ -145,7 +145,7 @@ fn page(subject: Subject<'_>, world: &World) -> String {
 fn fault(plant: impl FnOnce(&mut World)) -> String {
     let mut world = stage();
     plant(&mut world);
-    page(Subject::Machine(&world.machines[0]), &world)
+    page(Subject::Machine(world.machines.first().unwrap()), &world)
 }
 
 macro_rules! faults {
