@@ -61,10 +61,10 @@ pub(super) fn load(caches: &Caches, assumed: &mut Assumed, datacenter: &Datacent
         .collect();
     let of_datacenter = caches.machines_by_datacenter.get(&name);
     let of_providers = candidates.iter().flat_map(|each| caches.machines_by_placement.get(&each.name));
-    let cached = of_datacenter.into_iter().chain(of_providers).filter_map(|key| caches.machines.get(&key));
+    let known = of_datacenter.into_iter().chain(of_providers).filter_map(|key| caches.machines.get(&key));
     // The order matters: looking a Machine up forgets what the cache has caught up with.
-    let cached: Vec<Arc<Machine>> = cached.map(|machine| assumed.newest(machine)).collect();
-    for machine in cached.into_iter().chain(assumed.all(Instant::now())) {
+    let known: Vec<Arc<Machine>> = known.map(|machine| assumed.newest(machine)).collect();
+    for machine in known.into_iter().chain(assumed.all(Instant::now())) {
         if !seen.insert(machine.metadata.uid.clone()) {
             continue;
         }

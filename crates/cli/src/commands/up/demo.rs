@@ -26,7 +26,11 @@ const NOT_SHOWN: [&str; 3] =
 pub enum DemoError {
     /// Indicates that a manifest is not readable.
     #[snafu(display("failed to read the sample {name:?}: {source}"))]
-    ReadSample { name: String, source: serde_saphyr::Error },
+    ReadSample {
+        name: String,
+        #[snafu(source(from(serde_saphyr::Error, Box::new)))]
+        source: Box<serde_saphyr::Error>,
+    },
     /// Indicates that a sample is of a kind that nobody knows.
     #[snafu(display("{source}"))]
     FindKind { source: NameError },

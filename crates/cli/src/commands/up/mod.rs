@@ -111,12 +111,11 @@ fn settings(arguments: &UpArgs) -> KitArgs {
 pub async fn run(arguments: &UpArgs, console: &mut Console<'_>) -> Result<Ending, UpError> {
     let end = shutdown::on_signal()?;
     let kit = settings(arguments);
-    let serving = match &arguments.kubeconfig {
-        Some(_) => None,
-        None => {
-            let data_dir = Some(arguments.data_dir.clone());
-            Some(serve(ServeOptions { listen: arguments.listen, data_dir, kubeconfig: None }).await?)
-        }
+    let serving = if arguments.kubeconfig.is_none() {
+        let data_dir = Some(arguments.data_dir.clone());
+        Some(serve(ServeOptions { listen: arguments.listen, data_dir, kubeconfig: None }).await?)
+    } else {
+        None
     };
     let telemetry = start_log(&arguments.data_dir, &kit)?;
     let client = match &serving {
@@ -156,17 +155,11 @@ async fn work(
     }
     demo::prepare(&client).await?;
     let names: Vec<&str> = Operator::ALL.into_iter().map(Operator::word).collect();
-    match serving {
-        Some(serving) => writeln!(
-            console.output,
-            "  control plane  https://{}, kept in {}",
-            serving.address,
-            arguments.data_dir.display()
-        )?,
-        None => {
-            writeln!(console.output, "  control plane  the cluster of {}", kubeconfig(arguments).display())?
-        }
-    }
+    let control_plane = match serving {
+        Some(serving) => format!("https://{}, kept in {}", serving.address, arguments.data_dir.display()),
+        None => format!("the cluster of {}", kubeconfig(arguments).display()),
+    };
+    writeln!(console.output, "  control plane  {control_plane}")?;
     writeln!(console.output, "  operators      {}\n", names.join(", "))?;
     console.output.flush()?;
     let options = Options {

@@ -29,11 +29,8 @@ pub async fn tell(client: &Client, console: &mut Console<'_>) -> io::Result<()> 
     let mut phases: BTreeMap<String, Option<MachinePhase>> = BTreeMap::new();
     let mut is_listed = false;
     while began.elapsed() < PATIENCE {
-        let event = match tokio::time::timeout(PATIENCE.saturating_sub(began.elapsed()), events.next()).await
-        {
-            Ok(Some(Ok(event))) => event,
-            _ => break,
-        };
+        let patience = PATIENCE.saturating_sub(began.elapsed());
+        let Ok(Some(Ok(event))) = tokio::time::timeout(patience, events.next()).await else { break };
         let name =
             |machine: &Machine| format!("{}/{}", machine.namespace().unwrap_or_default(), machine.name_any());
         match event {

@@ -85,7 +85,7 @@ impl CachedReader {
     /// What changes in the cluster, from now on.
     #[must_use]
     pub fn changes(self: &Arc<Self>) -> BoxStream<'static, Changed> {
-        let feedings: Vec<_> = self.shelves.iter().map(|shelf| shelf.feeding.clone()).collect();
+        let feedings: Vec<_> = self.shelves.iter().map(|held| held.feeding.clone()).collect();
         let follower = Follower {
             beliefs: self.shelves.iter().map(Shelf::belief).collect(),
             feedings,
@@ -97,18 +97,18 @@ impl CachedReader {
     }
 
     /// The cache of a kind, once it can be read.
-    async fn shelf(&self, kind: Kind) -> Result<&Shelf, ReadError> {
-        let Some(shelf) = self.shelves.iter().find(|shelf| shelf.kind == kind) else {
+    async fn held(&self, kind: Kind) -> Result<&Shelf, ReadError> {
+        let Some(held) = self.shelves.iter().find(|held| held.kind == kind) else {
             return Err(ReadError::NotServed);
         };
-        let mut feeding = shelf.feeding.clone();
+        let mut feeding = held.feeding.clone();
         let is_listing = matches!(*feeding.borrow(), Feeding::Listing);
         if is_listing {
             let listed = feeding.wait_for(|feeding| !matches!(feeding, Feeding::Listing)).map(|_| ());
             let _ = tokio::time::timeout_at(self.patience, listed).await;
         }
         let failure = unbelieved(kind, &feeding.borrow());
-        failure.map_or(Ok(shelf), Err)
+        failure.map_or(Ok(held), Err)
     }
 }
 
@@ -181,10 +181,10 @@ fn belief(kind: Kind, feeding: &Feeding) -> Belief {
 #[async_trait]
 impl Reader for CachedReader {
     async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Object>, ReadError> {
-        let shelf = self.shelf(kind).await?;
+        let held = self.held(kind).await?;
         let place = Place { namespace: namespace.to_owned(), name: name.to_owned() };
         Ok(self.notes.with(kind, |note| {
-            let found = note.assumed.resolve(&place, shelf.get(&place));
+            let found = note.assumed.resolve(&place, held.get(&place));
             let is_awaited = match (&found, kind) {
                 (_, Kind::Secret) => false,
                 (Some(found), _) => identity_of(found).is_none(),
@@ -204,11 +204,11 @@ impl Reader for CachedReader {
         namespace: &str,
         identity: &Identity,
     ) -> Result<Vec<Object>, ReadError> {
-        let shelf = self.shelf(kind).await?;
+        let held = self.held(kind).await?;
         Ok(self.notes.with(kind, |note| {
             let mut owned = Vec::new();
             for place in note.places(identity) {
-                match note.assumed.resolve(&place, shelf.get(&place)) {
+                match note.assumed.resolve(&place, held.get(&place)) {
                     Some(found) if belongs_to(&found, identity) => owned.push(found),
                     // An assumption that did not come true.
                     _ => drop(note.mark(&place, None)),
@@ -221,13 +221,13 @@ impl Reader for CachedReader {
     }
 
     async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError> {
-        let shelf = self.shelf(kind).await?;
+        let held = self.held(kind).await?;
         Ok(self.notes.with(kind, |note| {
-            let mut all = shelf.cache.cache().list();
+            let mut all = held.cache.cache().list();
             let assumed: Vec<Place> = note.assumed.places().cloned().collect();
             if !assumed.is_empty() {
                 all.retain(|found| !assumed.contains(&Place::of(found)));
-                all.extend(assumed.iter().filter_map(|place| note.assumed.resolve(place, shelf.get(place))));
+                all.extend(assumed.iter().filter_map(|place| note.assumed.resolve(place, held.get(place))));
             }
             all
         }))
@@ -238,11 +238,11 @@ impl Reader for CachedReader {
     }
 
     fn assume(&self, kind: Kind, mut object: DynamicObject) {
-        let Some(shelf) = self.shelves.iter().find(|shelf| shelf.kind == kind) else { return };
+        let Some(held) = self.shelves.iter().find(|held| held.kind == kind) else { return };
         prune(kind, &mut object);
         let (place, identity) = (Place::of(&object), identity_of(&object));
         self.notes.with(kind, |note| {
-            note.assumed.put(&place, Arc::new(object), shelf.get(&place).as_deref(), Instant::now());
+            note.assumed.put(&place, Arc::new(object), held.get(&place).as_deref(), Instant::now());
             if note.assumed.identity_at(&place).is_some() {
                 note.mark(&place, identity);
             }
@@ -269,7 +269,7 @@ impl Follower {
     async fn next(&mut self) -> Changed {
         loop {
             let end = self.reader.notes.expire(Instant::now());
-            let kinds = self.reader.shelves.iter().map(|shelf| shelf.kind);
+            let kinds = self.reader.shelves.iter().map(|held| held.kind);
             let beliefs: Vec<Belief> = kinds
                 .zip(&mut self.feedings)
                 .map(|(kind, feeding)| belief(kind, &feeding.borrow_and_update()))
