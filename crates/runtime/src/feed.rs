@@ -29,6 +29,9 @@ use crate::{
 
 /// Longest pause between two attempts to list.
 const PAUSE_LIMIT: Duration = Duration::from_secs(15);
+/// Longest pause before a foreign cluster is asked again for a kind that it does not serve: somebody has to install that, so
+/// it is looked for now and then, not all the time.
+const ABSENT_PAUSE_LIMIT: Duration = Duration::from_mins(2);
 /// The feed shows so often that it lives.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -152,7 +155,9 @@ impl<K: Kind> Feed<K> {
                 }
             };
             failures += 1;
-            let pause = backoff(failures, rand::random()).min(PAUSE_LIMIT);
+            let limit =
+                if readiness.is_none() && is_absent(&error) { ABSENT_PAUSE_LIMIT } else { PAUSE_LIMIT };
+            let pause = backoff(failures, rand::random()).min(limit);
             let words = explain_watch(&error);
             if let Some(readiness) = &readiness {
                 tracing::warn!(kind, "failed to watch, trying again in {pause:?}: {words}");
@@ -291,6 +296,11 @@ fn erase<K: Kind>(reference: ObjectRef<DeserializeGuard<K>>) -> ObjectRef<K> {
     let mut erased = ObjectRef::new_with(&reference.name, reference.dyntype);
     erased.namespace = reference.namespace;
     erased
+}
+
+/// Whether the server does not know the kind.
+fn is_absent(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// Says in one sentence why a watch failed.

@@ -93,24 +93,13 @@ async fn what_is_missing_is_told_and_the_machine_goes_on_when_it_is_there() {
 
     stage.create("Machine", "homeless", json!({ "template": "small" })).await;
     told.push(stage.until_reason("homeless", "NoDefaultProvider").await);
-    for provider in ["simulated-a", "nobody"] {
-        stage
-            .change(
-                "MachineProvider",
-                provider,
-                json!({ "metadata": { "annotations": { "vitistack.io/is-default-provider": "true" } } }),
-            )
-            .await;
-    }
-    told.push(stage.until_reason("homeless", "SeveralDefaultProviders").await);
-    stage
-        .change(
-            "MachineProvider",
-            "nobody",
-            json!({ "metadata": { "annotations": { "vitistack.io/is-default-provider": null } } }),
-        )
-        .await;
+    annotate(&stage, "simulated-a", Some("true")).await;
     stage.until_reason("homeless", "Running").await;
+    annotate(&stage, "nobody", Some("true")).await;
+    stage.create("Machine", "torn", json!({ "template": "small" })).await;
+    told.push(stage.until_reason("torn", "SeveralDefaultProviders").await);
+    annotate(&stage, "nobody", None).await;
+    stage.until_reason("torn", "Running").await;
 
     insta::assert_snapshot!(told.join("\n"));
     assert_eq!(
@@ -259,4 +248,10 @@ async fn a_provider_that_is_away_is_told_once_and_its_machines_are_found_again()
         "no condition twice"
     );
     running.stop().await;
+}
+
+/// Says of a provider that it is the default one, or no longer.
+async fn annotate(stage: &Stage, provider: &str, is_default: Option<&str>) {
+    let annotations = json!({ "vitistack.io/is-default-provider": is_default });
+    stage.change("MachineProvider", provider, json!({ "metadata": { "annotations": annotations } })).await;
 }

@@ -12,15 +12,10 @@ use std::{
 };
 
 use clap::Parser as _;
-use futures::StreamExt as _;
 use http::{Method, Request, Response};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DeleteParams, PostParams},
-    runtime::watcher::{self, watcher},
-};
-use snafu::{OptionExt, ResultExt, Whatever, whatever};
+use kube::{Api, Client, api::PostParams};
+use snafu::{ResultExt, Whatever};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 use vitistack_apiserver::{ApiServer, ApiService};
@@ -28,19 +23,18 @@ use vitistack_controller::operators::{self, Operator, Options};
 use vitistack_machine::simulated::MemoryStore;
 use vitistack_runtime::{KitArgs, Process};
 use vitistack_types::{
-    ObjectReference, conditions, definitions,
-    v1alpha1::{Machine, MachineProvider, ProviderType},
+    definitions,
+    v1alpha1::{MachineProvider, ProviderType},
 };
 
 use super::{
-    Figures,
-    load::{CLIENTS, resident},
+    Figures, as_float,
+    crowd::{Crowd, is_ready},
+    load::resident,
 };
 
 /// Time between two resyncs; three of them are watched for writes.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Longer than this nothing takes that works.
-const LIMIT: Duration = Duration::from_mins(10);
 
 #[derive(clap::Parser)]
 struct Settings {
@@ -81,12 +75,13 @@ pub async fn measure(count: usize) -> Result<Figures, Whatever> {
     let writes = Arc::new(AtomicU64::new(0));
     let counted = Counted { inner: server.service(), writes: Arc::clone(&writes) };
     let end = CancellationToken::new();
-    let running = start(Client::new(counted, "default"), end.clone())?;
+    let running = start(&Client::new(counted, "default"), end.clone())?;
     let written = || writes.load(Ordering::Relaxed);
     let per_machine = |writes: u64| u32::try_from(writes).map_or(f64::NAN, f64::from) / as_float(count);
 
     let started = Instant::now();
-    let (all_ready, created) = tokio::join!(until(&user, count, is_ready), create(&user, count));
+    let crowd = Crowd::new(&user, Some("simulated"));
+    let (all_ready, created) = tokio::join!(crowd.until(count, is_ready), crowd.create(count));
     created?;
     all_ready?;
     figures.add("all_ready", started.elapsed().as_secs_f64(), "s");
@@ -101,28 +96,20 @@ pub async fn measure(count: usize) -> Result<Figures, Whatever> {
     figures.add("writes_in_three_resyncs", per_machine(written() - rest) * as_float(count), "writes");
 
     let started = Instant::now();
-    let machines: Api<Machine> = Api::default_namespaced(user.clone());
-    create_one(&machines, "one-more").await?;
-    until(&user, count + 1, is_ready).await?;
+    crowd.create_one("one-more").await?;
+    crowd.until(count + 1, is_ready).await?;
     figures.add("one_more_ready", started.elapsed().as_secs_f64(), "s");
 
     let before = written();
     let started = Instant::now();
-    machines
-        .delete_collection(&DeleteParams::default(), &kube::api::ListParams::default())
-        .await
-        .whatever_context("failed to delete the machines")?;
-    until(&user, 0, |_| true).await?;
+    crowd.delete().await?;
+    crowd.until(0, |_| true).await?;
     figures.add("all_deleted", started.elapsed().as_secs_f64(), "s");
     figures.add("writes_until_deleted", per_machine(written() - before), "per_machine");
     figures.add("rss_deleted", own_resident()?, "MiB");
     end.cancel();
     running.await.whatever_context("the operators panicked")?.whatever_context("the operators failed")?;
     Ok(figures)
-}
-
-fn as_float(count: usize) -> f64 {
-    u32::try_from(count).map_or(f64::NAN, f64::from)
 }
 
 fn own_resident() -> Result<f64, Whatever> {
@@ -144,7 +131,7 @@ async fn install(client: &Client) -> Result<(), Whatever> {
 
 type Running = tokio::task::JoinHandle<Result<(), vitistack_runtime::StartError>>;
 
-fn start(client: Client, end: CancellationToken) -> Result<Running, Whatever> {
+fn start(client: &Client, end: CancellationToken) -> Result<Running, Whatever> {
     let interval = format!("--reconcile-interval={}s", INTERVAL.as_secs());
     let off = ["--leader-election=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
     let settings = Settings::try_parse_from([&["bench", &interval], &off[..]].concat());
@@ -155,60 +142,6 @@ fn start(client: Client, end: CancellationToken) -> Result<Running, Whatever> {
         stores: Arc::new(|_| Arc::new(MemoryStore::default())),
         is_own_cluster_offered: false,
     };
-    operators::add(&mut process, &client, &options);
+    operators::add(&mut process, client, &options);
     Ok(tokio::spawn(process.run(end)))
-}
-
-async fn create(client: &Client, count: usize) -> Result<(), Whatever> {
-    let machines: Api<Machine> = Api::default_namespaced(client.clone());
-    let mut creates = futures::stream::iter(0..count)
-        .map(|number| {
-            let machines = machines.clone();
-            async move { create_one(&machines, &format!("vm-{number}")).await }
-        })
-        .buffer_unordered(CLIENTS);
-    while let Some(created) = creates.next().await {
-        created?;
-    }
-    Ok(())
-}
-
-async fn create_one(machines: &Api<Machine>, name: &str) -> Result<(), Whatever> {
-    let provider = ObjectReference { name: "simulated".to_owned(), namespace: None };
-    let machine = Machine::builder().template("small").provider_ref(provider).build(name, "default");
-    let machine = machine.whatever_context("failed to build a machine")?;
-    machines.create(&PostParams::default(), &machine).await.whatever_context("failed to create a machine")?;
-    Ok(())
-}
-
-fn is_ready(machine: &Machine) -> bool {
-    machine.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, conditions::READY))
-}
-
-/// Waits until exactly so many machines are so.
-async fn until(client: &Client, count: usize, is_so: impl Fn(&Machine) -> bool) -> Result<(), Whatever> {
-    let machines: Api<Machine> = Api::default_namespaced(client.clone());
-    let mut events = watcher(machines, watcher::Config::default()).boxed();
-    let (mut so, mut is_listed) = (BTreeSet::new(), false);
-    let deadline = tokio::time::Instant::now() + LIMIT;
-    while !is_listed || so.len() != count {
-        let Ok(event) = tokio::time::timeout_at(deadline, events.next()).await else {
-            whatever!("{} of {count} machines after {} s", so.len(), LIMIT.as_secs());
-        };
-        match event.whatever_context("the watch ended")?.whatever_context("the watch failed")? {
-            watcher::Event::Init => so.clear(),
-            watcher::Event::InitDone => is_listed = true,
-            watcher::Event::InitApply(machine) | watcher::Event::Apply(machine) => {
-                if is_so(&machine) {
-                    so.insert(machine.name_any());
-                } else {
-                    so.remove(&machine.name_any());
-                }
-            }
-            watcher::Event::Delete(machine) => {
-                so.remove(&machine.name_any());
-            }
-        }
-    }
-    Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod assumed;
 mod hub;
+mod kept;
 mod notes;
 mod place;
 mod reader;

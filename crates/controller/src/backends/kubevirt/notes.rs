@@ -14,6 +14,7 @@ use vitistack_runtime::cache::Change;
 use super::{
     assumed::Assumed,
     hub::{Hub, lock},
+    kept::Kept,
     place::Place,
 };
 use crate::backends::Changed;
@@ -53,10 +54,10 @@ impl Notes {
     }
 
     /// Hears of a change in the cache, which has it already, and tells whom it concerns.
-    pub fn heard(&self, kind: Kind, change: &Change<DynamicObject>) {
-        let place = Place::of(&change.object);
-        let (concerned, is_awaited) =
-            self.with(kind, |note| note.heard(&place, &change.object, change.is_gone));
+    pub fn heard(&self, kind: Kind, change: &Change<Kept>) {
+        let object = change.object.outline();
+        let place = Place::of(&object);
+        let (concerned, is_awaited) = self.with(kind, |note| note.heard(&place, &object, change.is_gone));
         // What many machines use.
         let is_shared =
             matches!(kind, Kind::KubeVirt | Kind::StorageClass | Kind::NetworkAttachmentDefinition);

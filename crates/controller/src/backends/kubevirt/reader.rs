@@ -25,7 +25,7 @@ use vitistack_plan::machine::Identity;
 use vitistack_runtime::cache::{Feeding, ForeignCache};
 use vitistack_types::{conditions::reason, labels};
 
-use super::{hub::Listener, notes::Notes, place::Place};
+use super::{hub::Listener, kept::Kept, notes::Notes, place::Place};
 use crate::backends::Changed;
 
 /// So long after it was opened a cluster's first answer is waited for, so that a restart of ours is no outage of every
@@ -45,7 +45,7 @@ pub struct CachedReader {
 /// The cache of one kind.
 struct Shelf {
     kind: Kind,
-    cache: ForeignCache<DynamicObject>,
+    cache: ForeignCache<Kept>,
     feeding: watch::Receiver<Feeding>,
 }
 
@@ -73,7 +73,7 @@ impl CachedReader {
                 client.clone(),
                 kind.resource(),
                 selection,
-                move |object| prune(kind, object),
+                move |object: &mut Kept| object.shrink(kind),
                 move |change| hearing.heard(kind, change),
             );
             let feeding = cache.cache().feeding();
@@ -116,7 +116,7 @@ impl Shelf {
     fn get(&self, place: &Place) -> Option<Object> {
         let mut key = ObjectRef::new_with(&place.name, self.cache.cache().resource().clone());
         key.namespace = Some(place.namespace.clone()).filter(|namespace| !namespace.is_empty());
-        self.cache.cache().get(&key)
+        self.cache.cache().get(&key)?.object()
     }
 
     fn belief(&self) -> Belief {
@@ -223,7 +223,8 @@ impl Reader for CachedReader {
     async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError> {
         let held = self.held(kind).await?;
         Ok(self.notes.with(kind, |note| {
-            let mut all = held.cache.cache().list();
+            let mut all: Vec<Object> =
+                held.cache.cache().list().iter().filter_map(|kept| kept.object()).collect();
             let assumed: Vec<Place> = note.assumed.places().cloned().collect();
             if !assumed.is_empty() {
                 all.retain(|found| !assumed.contains(&Place::of(found)));
