@@ -484,11 +484,11 @@ async fn a_rotated_kubeconfig_is_another_backend_and_the_old_one_is_let_go() {
     object.types = DynamicObject::new("", &Kind::PersistentVolumeClaim.resource()).types;
     new_claims.create(&PostParams::default(), &object).await.unwrap();
     for (source, disks) in [(&before, 0), (&after, 1)] {
-        let opened = opener.open(source).await.unwrap();
-        let observed = opened.backend.observe(&order().target, None).await.unwrap();
+        let answer = opener.open(source).await.unwrap();
+        let observed = answer.backend.observe(&order().target, None).await.unwrap();
         assert_eq!(observed.disks.len(), disks);
-        let backend = Arc::downgrade(&opened.backend);
-        drop(opened);
+        let backend = Arc::downgrade(&answer.backend);
+        drop(answer);
         assert!(backend.upgrade().is_none());
     }
     old.stop().await;
@@ -528,9 +528,9 @@ async fn gone() -> String {
 #[tokio::test]
 async fn a_cluster_that_is_away_is_told_as_such() {
     let opener = KubeVirtOpener::new(Cluster::bare().await.hidden_client());
-    let opened = opener.open(&remote(&gone().await, "1")).await.unwrap();
+    let answer = opener.open(&remote(&gone().await, "1")).await.unwrap();
     for order in [Some(&order()), None] {
-        let failure = opened.backend.observe(&self::order().target, order).await.unwrap_err();
+        let failure = answer.backend.observe(&self::order().target, order).await.unwrap_err();
         assert_eq!(failure.kind, ErrorKind::Unreachable, "{failure}");
     }
 }
