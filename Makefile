@@ -1,5 +1,5 @@
 # The menu. Logic is in crates/xtask and dev/; a target is one line.
-.PHONY: help run build test test-integration lint check manifests samples install
+.PHONY: help run build test test-integration lint check manifests samples install uninstall deploy undeploy docker-build
 
 help: ## Show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,3 +29,15 @@ samples: build ## Print every sample manifest
 
 install: build ## Install the definitions and roles into the current cluster
 	@cargo run --quiet --locked --bin vitistack -- crds | kubectl apply --server-side -f - && cargo run --quiet --locked --bin vitistack -- rbac | kubectl apply --server-side -f -
+
+uninstall: ## Remove the definitions and roles; refuses while there are objects of ours
+	@dev/uninstall.sh
+
+deploy: install ## Run the operators in the current cluster (IMAGE=registry/name:tag, else the released one)
+	@cargo run --quiet --locked --bin vitistack -- manager $(if $(IMAGE),--image $(IMAGE)) | kubectl apply --server-side -f -
+
+undeploy: build ## Stop the operators; machines, definitions and the namespace stay
+	@cargo run --quiet --locked --bin vitistack -- manager | kubectl delete --ignore-not-found -l app.kubernetes.io/component=manager -f -
+
+docker-build: ## Build the image of the operators (IMAGE=registry/name:tag)
+	@docker build --tag $(or $(IMAGE),$(error write it as make docker-build IMAGE=registry.example/vitistack:1)) .

@@ -6,8 +6,24 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     commands::{
-        apiserver::ApiserverArgs, crds::CrdsArgs, get::GetArgs, run::RunArgs, samples::SamplesArgs,
+        adopt::AdoptArgs,
+        apiserver::ApiserverArgs,
+        crds::CrdsArgs,
+        describe::DescribeArgs,
+        doctor::DoctorArgs,
+        events::EventsArgs,
+        export::ExportArgs,
+        get::GetArgs,
+        manager::ManagerArgs,
+        pause::{PauseArgs, ResumeArgs},
+        power::PowerArgs,
+        release::ReleaseArgs,
+        run::RunArgs,
+        samples::SamplesArgs,
+        shell::{CompletionArgs, ManArgs},
         up::UpArgs,
+        watch::WatchArgs,
+        why::WhyArgs,
     },
     output::{OutputFormat, Terminal},
 };
@@ -35,15 +51,43 @@ pub enum Command {
     Get(GetArgs),
     /// Run operators until interrupted
     Run(RunArgs),
+    /// Show one object with everything around it
+    Describe(DescribeArgs),
+    /// Say why an object is as it is, and what stands in its way
+    Why(WhyArgs),
+    /// Show what operators told of objects
+    Events(EventsArgs),
+    /// Follow objects as they change
+    Watch(WatchArgs),
     /// Print the definitions (CRDs) of every kind, or of those named
     Crds(CrdsArgs),
     /// Print the roles for people and operators
     #[command(after_help = "Example:\n  vitistack rbac | kubectl apply --server-side -f -")]
     Rbac,
+    /// Print the operators as a Deployment, with all that it needs besides definitions and roles
+    Manager(ManagerArgs),
     /// Print sample manifests, or list their names
     Samples(SamplesArgs),
     /// Tell what this build serves, and what is still missing
     Summary,
+    /// Switch machines on or off, or restart them
+    Power(PowerArgs),
+    /// Stop all action on objects
+    Pause(PauseArgs),
+    /// Let action on objects go on
+    Resume(ResumeArgs),
+    /// Give a restored or moved Machine the real machine whose identity it carries
+    Adopt(AdoptArgs),
+    /// Let go of a machine: its object goes, the real machine stays
+    Release(ReleaseArgs),
+    /// Print every object so that it can be restored elsewhere
+    Export(ExportArgs),
+    /// Look at a cluster for everything that the operators need
+    Doctor(DoctorArgs),
+    /// Print the script that completes these commands in a shell
+    Completion(CompletionArgs),
+    /// Write a page for each command, for `man`
+    Man(ManArgs),
     /// Serve the embedded Kubernetes API on loopback until interrupted
     #[command(hide = true)]
     Apiserver(ApiserverArgs),

@@ -116,7 +116,7 @@ impl Cluster {
                 404 if status.details.as_ref().is_none_or(|details| details.name.is_empty()) => {
                     RequestError::Serve { doing, name }
                 }
-                404 => RequestError::FindObject { doing, message: status.message.clone() },
+                404 => RequestError::FindObject { doing },
                 _ => RequestError::Answer { doing, message: explain(&error) },
             },
             kube::Error::HyperError(_) | kube::Error::Service(_) => {
@@ -167,12 +167,12 @@ pub enum RequestError {
         name: String,
     },
     /// Indicates that the object is not there.
-    #[snafu(display("failed to {doing}: {message}"))]
+    #[snafu(display(
+        "failed to {doing}: there is none of that name; `vitistack get -A` lists what there is"
+    ))]
     FindObject {
         /// What was tried.
         doing: String,
-        /// What the server said.
-        message: String,
     },
     /// Indicates any other answer.
     #[snafu(display("failed to {doing}: {message}"))]

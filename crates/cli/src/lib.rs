@@ -1,14 +1,21 @@
 //! The command line of VitiStack: one binary that plays every role.
 
 mod args;
+mod change;
 mod cluster;
 mod columns;
 mod commands;
+pub mod deployment;
+mod events;
 mod kinds;
 mod listing;
 pub mod manifests;
 mod output;
 mod roles;
+mod summary_of;
+mod tree;
+mod watching;
+mod world;
 
 use std::{
     ffi::OsString,

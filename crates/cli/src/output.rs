@@ -6,8 +6,6 @@ use clap::ValueEnum;
 use k8s_openapi::jiff::Timestamp;
 use vitistack_apiserver::printing;
 
-pub use crate::args::OutputArgs;
-
 /// In which form objects are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
@@ -80,7 +78,16 @@ impl Tone {
     }
 }
 
+/// Lines of a terminal that does not say how many it has.
+const HEIGHT: usize = 24;
+
 impl Terminal {
+    /// How many lines it has.
+    pub fn height(self) -> usize {
+        let size = rustix::termios::tcgetwinsize(io::stdout());
+        size.ok().map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0).unwrap_or(HEIGHT)
+    }
+
     /// The text in the colour of its tone, where colours are shown.
     pub fn paint(self, tone: Tone, text: &str) -> String {
         match tone.code().filter(|_| self.has_colour) {
@@ -128,6 +135,12 @@ impl Table {
         for cell in cells {
             self.cell(cell);
         }
+    }
+
+    /// Takes out all rows; the columns stay as wide as they are.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
     }
 
     /// Whether there is no row.

@@ -9,6 +9,12 @@ use k8s_openapi::{
 use vitistack_runtime::permissions::{PERMISSIONS, Permission};
 use vitistack_types::{GROUP, definitions};
 
+/// How the names of the roles begin that the operators' account is given.
+pub const OPERATOR_PREFIX: &str = "vitistack-operator-";
+
+/// How the names of those end that it is given in its own namespace only.
+pub const OWN_NAMESPACE_SUFFIX: &str = "-own-namespace";
+
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
 
@@ -33,7 +39,17 @@ pub fn roles() -> Vec<ClusterRole> {
         role("vitistack-operator-kit", &[], kit(false)),
         // For a RoleBinding in the operator's own namespace: leases elsewhere are none of its business.
         role("vitistack-operator-kit-own-namespace", &[], kit(true)),
+        // For whoever scrapes: the metrics server asks the API server whether the path may be read.
+        role("vitistack-metrics-reader", &[], vec![metrics()]),
     ]
+}
+
+fn metrics() -> PolicyRule {
+    PolicyRule {
+        non_resource_urls: Some(vec!["/metrics".to_owned()]),
+        verbs: vec!["get".to_owned()],
+        ..PolicyRule::default()
+    }
 }
 
 /// What the code of the controller kit says it uses.

@@ -3,6 +3,7 @@
 //! Nothing here reaches a clock, a file, a socket or the environment; all of it can be printed, compared and repeated.
 
 pub mod datacenter;
+pub mod explain;
 pub mod machine;
 pub mod provider;
 mod redacted;

@@ -205,6 +205,12 @@ impl KubeServer {
             .context(PrepareSnafu { what: "kubectl" })
     }
 
+    /// The folder of kubectl and the servers, for a `PATH`.
+    #[must_use]
+    pub fn programs(&self) -> &Path {
+        &self.programs
+    }
+
     /// The processes of the server: etcd and kube-apiserver.
     #[must_use]
     pub fn pids(&self) -> Vec<i32> {

@@ -38,6 +38,9 @@ pub const OWN_CLUSTER: &str = "kubevirt";
 /// Annotation: `"true"` stops all action on the object.
 pub const PAUSED: &str = "vitistack.io/paused";
 
+/// Label on the ConfigMap that tells of a machine nobody looks after any more: `"true"`.
+pub const RELEASED: &str = "vitistack.io/released";
+
 /// Annotation on a Machine: a time; the machine is restarted once when it changes.
 pub const RESTART_AT: &str = "vitistack.io/restart-at";
 

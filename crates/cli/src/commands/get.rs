@@ -148,8 +148,8 @@ fn tell_missing(
 ) -> Result<Ending, Error> {
     if missing.len() == asked && missing.iter().all(|incomplete| incomplete.read == 0) {
         // The same server said the same of every kind, or never spoke.
-        if let Some(first) = missing.pop() {
-            return Err(first.source.into());
+        if !missing.is_empty() {
+            return Err(missing.swap_remove(0).source.into());
         }
     }
     for Incomplete { read, remaining, source } in &missing {

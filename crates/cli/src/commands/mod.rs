@@ -1,14 +1,26 @@
 //! What the commands do, one file each. Each writes to the console it is given.
 
+pub mod adopt;
 pub mod apiserver;
 pub mod crds;
+pub mod describe;
+pub mod doctor;
+pub mod events;
+pub mod export;
 pub mod get;
+pub mod manager;
+pub mod pause;
+pub mod power;
+pub mod release;
 pub mod run;
 pub mod samples;
+pub mod shell;
 mod summary;
 pub mod up;
+pub mod watch;
+pub mod why;
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use serde::Serialize;
 use snafu::{ResultExt, Snafu};
@@ -17,9 +29,10 @@ use vitistack_runtime::shutdown::ShutdownError;
 
 use crate::{
     args::Command,
+    change::ChangeError,
     cluster::{ConnectError, RequestError},
     kinds::NameError,
-    manifests,
+    manifests::{self, Manifest},
     output::Console,
 };
 
@@ -56,6 +69,15 @@ pub enum Error {
     /// Indicates that the cluster did not answer as wanted.
     #[snafu(display("{source}"), context(false))]
     Request { source: RequestError },
+    /// Indicates that a change was refused.
+    #[snafu(display("{source}"), context(false))]
+    Change { source: ChangeError },
+    /// Indicates that a cluster lacks something that the operators need.
+    #[snafu(display("{failed} of {all} checks failed"))]
+    FailChecks { failed: usize, all: usize },
+    /// Indicates that the pages of `man` could not be written.
+    #[snafu(display("failed to write pages to {}: {source}: give --dir a directory that you may write to", dir.display()))]
+    WriteMan { dir: PathBuf, source: io::Error },
     /// Indicates that the words of the user name nothing.
     #[snafu(display("{source}"))]
     NameObject { source: NameError },
@@ -84,12 +106,8 @@ impl Error {
 pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending, Error> {
     match command {
         Command::Crds(arguments) => crds::run(arguments, console),
-        Command::Rbac => {
-            for manifest in manifests::rbac().context(MakeManifestSnafu)? {
-                document(&manifest.yaml, console)?;
-            }
-            Ok(Ending::Done)
-        }
+        Command::Rbac => documents(manifests::rbac(), console),
+        Command::Manager(arguments) => manager::run(arguments, console),
         Command::Samples(arguments) => samples::run(arguments, console),
         Command::Summary => {
             summary::print(console.output).context(WriteOutputSnafu)?;
@@ -97,9 +115,33 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
         }
         Command::Up(arguments) => Ok(up::run(arguments, console).await?),
         Command::Run(arguments) => Ok(run::run(arguments).await?),
+        Command::Power(arguments) => power::run(arguments, console).await,
+        Command::Pause(arguments) => pause::pause(arguments, console).await,
+        Command::Resume(arguments) => pause::resume(arguments, console).await,
+        Command::Adopt(arguments) => adopt::run(arguments, console).await,
+        Command::Release(arguments) => release::run(arguments, console).await,
+        Command::Export(arguments) => export::run(arguments, console).await,
+        Command::Doctor(arguments) => doctor::run(arguments, console).await,
+        Command::Completion(arguments) => shell::completion(arguments, console),
+        Command::Man(arguments) => shell::man(arguments, console),
         Command::Get(arguments) => get::run(arguments, console).await,
+        Command::Describe(arguments) => describe::run(arguments, console).await,
+        Command::Why(arguments) => why::run(arguments, console).await,
+        Command::Events(arguments) => events::run(arguments, console).await,
+        Command::Watch(arguments) => watch::run(arguments, console).await,
         Command::Apiserver(arguments) => apiserver::run(arguments, console).await,
     }
+}
+
+/// Writes what was generated.
+fn documents(
+    manifests: Result<Vec<Manifest>, manifests::Error>,
+    console: &mut Console<'_>,
+) -> Result<Ending, Error> {
+    for manifest in manifests.context(MakeManifestSnafu)? {
+        document(&manifest.yaml, console)?;
+    }
+    Ok(Ending::Done)
 }
 
 /// Writes one of several YAML documents.

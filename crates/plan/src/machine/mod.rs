@@ -4,16 +4,19 @@
 //! the fix. A backend answers what there is with an [`Observed`]. What is between the two is decided from
 //! [`Capabilities`], never by asking which backend it is. [`decide`] says what is to be done, [`status`] what is told.
 
+mod adoption;
 mod capability;
 mod desired;
 mod lifecycle;
 mod locate;
 mod observed;
+mod release;
 mod resolve;
 mod status;
 mod step;
 mod template;
 
+pub use adoption::{Adoption, adoption};
 pub use capability::{Capabilities, Support};
 pub use desired::{
     AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, Identity, SecretPart,
@@ -21,6 +24,7 @@ pub use desired::{
 pub use lifecycle::{Decision, Snapshot, Verdict, decide, identity};
 pub use locate::{Location, Places, full_name, has_finalizer, locate, placement};
 pub use observed::{Observed, ObservedDisk, ObservedMachine, Power, Problem};
+pub use release::{Kept, release};
 pub use resolve::{References, resolve};
 pub use status::status;
 pub use step::{Action, Part, Step, Update};

@@ -339,6 +339,7 @@ fn a_caller_can_tell_an_attempt_from_plain_waiting() {
             observed: Ok(observed),
             twin: None,
             placement: "default/simulated-a",
+            no_room: None,
         };
         let decision = decide(&snapshot);
         (decision.steps.len(), decision.verdict)
