@@ -5,6 +5,7 @@ mod caches;
 mod index;
 pub mod machine;
 pub mod operators;
+mod permissions;
 mod secrets;
 
 pub use caches::{Caches, Clock};
