@@ -8,6 +8,8 @@ mod crash;
 mod deployment;
 mod doctor;
 mod export;
+#[cfg(feature = "integration")]
+mod real;
 mod stage;
 
 use std::process::{Command, Output, Stdio};
