@@ -18,6 +18,7 @@ use crate::{
         pause::{PauseArgs, ResumeArgs},
         power::PowerArgs,
         release::ReleaseArgs,
+        render::RenderArgs,
         run::RunArgs,
         samples::SamplesArgs,
         shell::{CompletionArgs, ManArgs},
@@ -80,6 +81,8 @@ pub enum Command {
     Adopt(AdoptArgs),
     /// Let go of a machine: its object goes, the real machine stays
     Release(ReleaseArgs),
+    /// Show what a Machine becomes on KubeVirt, without making it
+    Render(RenderArgs),
     /// Print every object so that it can be restored elsewhere
     Export(ExportArgs),
     /// Look at a cluster for everything that the operators need

@@ -12,6 +12,7 @@ pub mod manager;
 pub mod pause;
 pub mod power;
 pub mod release;
+pub mod render;
 pub mod run;
 pub mod samples;
 pub mod shell;
@@ -27,6 +28,7 @@ use snafu::{ResultExt, Snafu};
 use vitistack_apiserver::ServeError;
 use vitistack_runtime::shutdown::ShutdownError;
 
+use self::render::RenderError;
 use crate::{
     args::Command,
     change::ChangeError,
@@ -72,6 +74,9 @@ pub enum Error {
     /// Indicates that a change was refused.
     #[snafu(display("{source}"), context(false))]
     Change { source: ChangeError },
+    /// Indicates that a file could not be rendered.
+    #[snafu(display("{source}"), context(false))]
+    Render { source: RenderError },
     /// Indicates that a cluster lacks something that the operators need.
     #[snafu(display("{failed} of {all} checks failed"))]
     FailChecks { failed: usize, all: usize },
@@ -120,6 +125,7 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
         Command::Resume(arguments) => pause::resume(arguments, console).await,
         Command::Adopt(arguments) => adopt::run(arguments, console).await,
         Command::Release(arguments) => release::run(arguments, console).await,
+        Command::Render(arguments) => render::run(arguments, console).await,
         Command::Export(arguments) => export::run(arguments, console).await,
         Command::Doctor(arguments) => doctor::run(arguments, console).await,
         Command::Completion(arguments) => shell::completion(arguments, console),

@@ -24,7 +24,7 @@ fn session(stage: &Stage, lines: &[&str]) -> String {
 
 #[test]
 fn every_command_that_changes_something_explains_itself() {
-    let pages = ["power", "pause", "resume", "adopt", "release", "export"];
+    let pages = ["power", "pause", "resume", "adopt", "release", "export", "render"];
     insta::assert_snapshot!(pages.map(|command| told(&[command, "--help"])).join("\n\n"));
 }
 

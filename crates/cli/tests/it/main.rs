@@ -10,7 +10,9 @@ mod doctor;
 mod export;
 #[cfg(feature = "integration")]
 mod real;
+mod render;
 mod stage;
+mod up;
 
 use std::process::{Command, Output, Stdio};
 

@@ -21,6 +21,7 @@ mod virtual_machine;
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Client, core::ObjectMeta};
 use vitistack_plan::machine::{Capabilities, Observed, Part, Support, Update};
@@ -51,6 +52,8 @@ pub struct Settings {
     /// The kind of the Machines, where they live in the same cluster; none if the cluster is a remote one, whose garbage
     /// collector would delete what belongs to an object it does not know.
     pub owner: Option<OwnerKind>,
+    /// The zones that the provider says it has; where it says nothing, the nodes decide.
+    pub zones: Vec<String>,
 }
 
 /// The kind of the objects that machines belong to.
@@ -149,7 +152,7 @@ impl Backend for KubeVirt {
 
     async fn observe(&self, target: &Target, order: Option<&Order>) -> Result<Observed, BackendError> {
         let found = self.find(target, order).await?;
-        Ok(observe(&self.settings, target, order, &found))
+        Ok(observe(&self.settings, target, order, &found, Timestamp::now()))
     }
 
     async fn create(&self, order: &Order) -> Result<Progress, BackendError> {

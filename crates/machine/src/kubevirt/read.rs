@@ -14,7 +14,7 @@ use super::{
     Settings,
     failure::{self, is_kind_missing},
     kind::{Kind, Object, belongs_to, named, part},
-    names,
+    names, storage,
 };
 use crate::{BackendError, ErrorKind, Order, Target};
 
@@ -136,7 +136,7 @@ pub struct Found {
     pub secret: Option<Object>,
     /// Attachments of the names that are needed, whoever made them.
     pub attachments: Vec<Object>,
-    /// Storage classes; read only where a claim has to be made or to grow.
+    /// Storage classes; read only where a claim has to be made, to get its volume or to grow.
     pub storage_classes: Vec<Object>,
     /// Machine types that KubeVirt accepts, as patterns; none where nobody asked or KubeVirt does not say.
     pub machine_types: Option<Vec<String>>,
@@ -242,7 +242,8 @@ async fn find_needed(
     }
     let is_settled = |disk: &vitistack_plan::machine::DesiredDisk| {
         named(&found.claims, &names::claim(&desired.name, &disk.name)).is_some_and(|claim| {
-            super::storage::requested(claim).is_some_and(|requested| requested >= disk.size)
+            storage::is_bound(claim)
+                && storage::requested(claim).is_some_and(|requested| requested >= disk.size)
         })
     };
     if !desired.disks.iter().all(is_settled) {

@@ -200,6 +200,14 @@ fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &
         }
         (PowerState::Running, Power::Starting) => waiting("the machine starts"),
         (_, Power::Stopping) => waiting("the machine stops"),
+        // Nothing runs that a restart could interrupt, and without one the mended spec would wait for ever.
+        (PowerState::Running, Power::Failing(_)) if real.restart_needed && real.node.is_none() => {
+            steps.push(step(
+                Action::Update(Update::Stop),
+                "no node has taken it, and it starts anew as the spec says now",
+            ));
+            waiting("the machine starts anew")
+        }
         (PowerState::Running, Power::Failing(why)) => {
             // A backend that knows the cause tells it as a problem, with its own reason; the rest only fails.
             let cause = observed.problems.first().map(|problem| problem.refusal().clone());
@@ -208,8 +216,8 @@ fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &
         (PowerState::Running, Power::Running) | (PowerState::Stopped, Power::Stopped) => Verdict::Settled,
     };
     let request = annotation(snapshot.machine, labels::RESTART_AT);
-    if let Some(request) = request
-        .filter(|request| real.power == Power::Running && real.restarted_for.as_deref() != Some(*request))
+    if let Some(request) =
+        request.filter(|request| is_up(&real.power) && real.restarted_for.as_deref() != Some(*request))
     {
         let restart = Update::Restart { request: request.to_owned() };
         steps.push(step(
@@ -232,6 +240,11 @@ fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &
         verdict = waiting("the change takes effect");
     }
     Decision { steps, verdict }
+}
+
+/// Whether there is something that can be restarted, be it only to get it going again.
+fn is_up(power: &Power) -> bool {
+    matches!(power, Power::Running | Power::Failing(_))
 }
 
 fn delete(snapshot: &Snapshot<'_>) -> Decision {

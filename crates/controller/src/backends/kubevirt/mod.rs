@@ -59,7 +59,7 @@ impl Opener for KubeVirtOpener {
 
     fn fingerprint(&self, source: &Source) -> String {
         let spec = source.provider.as_ref().map(|provider| &provider.spec);
-        let settings = spec.map(|spec| json!([spec.kubevirt, spec.credentials]));
+        let settings = spec.map(|spec| json!([spec.kubevirt, spec.credentials, spec.zones]));
         json!([settings, source.credentials_version]).to_string()
     }
 
@@ -77,8 +77,11 @@ impl Opener for KubeVirtOpener {
                 (client, reader, None)
             }
         };
-        let settings =
-            Settings { namespace: kubevirt.and_then(|kubevirt| kubevirt.namespace.clone()), owner };
+        let settings = Settings {
+            namespace: kubevirt.and_then(|kubevirt| kubevirt.namespace.clone()),
+            owner,
+            zones: spec.map(|spec| spec.zones.clone()).unwrap_or_default(),
+        };
         let changes = reader.changes();
         Ok(Opened { backend: Arc::new(KubeVirt::new(client, reader, settings)), changes })
     }

@@ -25,6 +25,9 @@ use vitistack_types::{
 /// The identity of every machine on the stage.
 pub const IDENTITY: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
 
+/// When everything on the stage is observed.
+const NOW: &str = "2026-01-02T03:05:00Z";
+
 /// One case, as its file tells it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -43,6 +46,8 @@ pub struct Case {
     namespace: Option<String>,
     /// Whether the cluster is another than the Machine's.
     is_remote: bool,
+    /// Zones that the provider names.
+    zones: Vec<String>,
     /// Kinds that the cluster does not serve.
     pub lacks: Vec<String>,
     /// What is in the cluster, beside its storage classes.
@@ -73,7 +78,8 @@ fn storage_classes() -> Vec<Value> {
 }
 
 impl Case {
-    fn machine(&self) -> Machine {
+    /// The Machine, as the user wrote it.
+    pub fn machine(&self) -> Machine {
         let name = self.name.as_deref().unwrap_or("vm");
         let mut machine = match &self.sample {
             None => {
@@ -92,11 +98,26 @@ impl Case {
 
     pub fn settings(&self) -> Settings {
         let owner = OwnerKind { api_version: "vitistack.io/v1alpha1".to_owned(), kind: "Machine".to_owned() };
-        Settings { namespace: self.namespace.clone(), owner: (!self.is_remote).then_some(owner) }
+        Settings {
+            namespace: self.namespace.clone(),
+            owner: (!self.is_remote).then_some(owner),
+            zones: self.zones.clone(),
+        }
     }
 
     pub fn order(&self) -> Order {
         let machine = self.machine();
+        let target = Target {
+            identity: Identity::new(IDENTITY),
+            uid: IDENTITY.to_owned(),
+            name: machine.metadata.name.clone().unwrap(),
+            namespace: "default".to_owned(),
+        };
+        self.order_for(&machine, target)
+    }
+
+    /// The order for a Machine of this case, wherever it is.
+    pub fn order_for(&self, machine: &Machine, target: Target) -> Order {
         let network = |(name, spec): (&String, &Value)| {
             let network = json!({ "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration", "metadata": { "name": name, "namespace": "default" }, "spec": spec });
             (name.clone(), decode::<NetworkConfiguration>(network).unwrap())
@@ -109,13 +130,7 @@ impl Case {
             networks: self.networks.iter().map(network).collect(),
             secret: self.secret.as_ref().map(hidden),
         };
-        let target = Target {
-            identity: Identity::new(IDENTITY),
-            uid: IDENTITY.to_owned(),
-            name: machine.metadata.name.clone().unwrap(),
-            namespace: "default".to_owned(),
-        };
-        Order { target, desired: resolve(&machine, &references).unwrap() }
+        Order { target, desired: resolve(machine, &references).unwrap() }
     }
 
     pub fn reader(&self) -> PlainReader {
@@ -140,7 +155,7 @@ impl Case {
 
     pub fn observed(&self) -> Observed {
         let order = self.order();
-        observe(&self.settings(), &order.target, Some(&order), &self.found())
+        observe(&self.settings(), &order.target, Some(&order), &self.found(), NOW.parse().unwrap())
     }
 
     /// The requests that would be sent, in a word each.
