@@ -200,14 +200,6 @@ fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &
         }
         (PowerState::Running, Power::Starting) => waiting("the machine starts"),
         (_, Power::Stopping) => waiting("the machine stops"),
-        // Nothing runs that a restart could interrupt, and without one the mended spec would wait for ever.
-        (PowerState::Running, Power::Failing(_)) if real.restart_needed && real.node.is_none() => {
-            steps.push(step(
-                Action::Update(Update::Stop),
-                "no node has taken it, and it starts anew as the spec says now",
-            ));
-            waiting("the machine starts anew")
-        }
         (PowerState::Running, Power::Failing(why)) => {
             // A backend that knows the cause tells it as a problem, with its own reason; the rest only fails.
             let cause = observed.problems.first().map(|problem| problem.refusal().clone());
