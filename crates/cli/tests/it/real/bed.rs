@@ -46,9 +46,7 @@ pub async fn eventually<T>(
         if let Some(found) = look().await {
             return found;
         }
-        if Instant::now() > limit {
-            panic!("waited too long for {what}:\n{}", tell().await);
-        }
+        assert!(Instant::now() < limit, "waited too long for {what}:\n{}", tell().await);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -199,8 +197,8 @@ impl Bed {
         .await
     }
 
-    /// Waits until the Machine's Ready condition is false for this reason and says this, and returns the whole of what
-    /// `kubectl describe` shows of what is wrong.
+    /// Waits until the Machine's Ready condition is false for this reason and says this, and returns what
+    /// `kubectl describe` shows of it.
     pub async fn refused(&self, namespace: &str, name: &str, reason: &str, words: &str) -> String {
         self.until("Machine", namespace, name, &format!("{reason}: {words}"), |machine| {
             let ready = condition(machine, "Ready")?;
@@ -211,7 +209,7 @@ impl Bed {
         self.described(namespace, name)
     }
 
-    /// What `kubectl describe machine` shows of the phase and of the conditions that are not true.
+    /// What `kubectl describe machine` shows of the phase and of the Ready condition.
     pub fn described(&self, namespace: &str, name: &str) -> String {
         let all = self.kubectl(&["describe", "machine", "-n", namespace, name]);
         let wanted = ["Message:", "Reason:", "Status:", "Type:"];
@@ -224,12 +222,14 @@ impl Bed {
                 .map(str::trim)
                 .filter(|line| wanted.iter().any(|word| line.starts_with(word)))
                 .collect();
-            if lines.iter().any(|line| line.starts_with("Status:") && line.ends_with("False")) {
-                told.extend(lines.into_iter().map(str::to_owned));
+            if lines.iter().any(|line| line.starts_with("Type:") && line.ends_with(" Ready")) {
+                told.extend(
+                    lines.into_iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")),
+                );
             }
         }
         let phase = status.lines().map(str::trim).find(|line| line.starts_with("Phase:"));
-        told.extend(phase.map(str::to_owned));
+        told.extend(phase.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")));
         told.join("\n")
     }
 

@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::json;
+use vitistack_testkit::AuditedRequest;
 
 use super::bed::{Bed, OPERATORS, REMOTES, Replica};
 
@@ -50,7 +51,7 @@ pub async fn a_leader_that_is_killed_is_replaced(bed: &Bed, second: Replica) -> 
     let mut writers: Vec<String> = bed
         .asked_by(&OPERATORS)
         .into_iter()
-        .filter(|request| request.is_write())
+        .filter(AuditedRequest::is_write)
         .map(|request| request.user)
         .collect();
     writers.dedup();
@@ -61,9 +62,7 @@ pub async fn a_leader_that_is_killed_is_replaced(bed: &Bed, second: Replica) -> 
 /// The roles are all that it takes.
 pub fn nobody_was_refused_anything(bed: &Bed) {
     let users: Vec<&str> = OPERATORS.iter().chain(&REMOTES).copied().collect();
-    let is_refused = |request: &vitistack_testkit::AuditedRequest| {
-        users.contains(&request.user.as_str()) && request.code == 403
-    };
+    let is_refused = |request: &AuditedRequest| users.contains(&request.user.as_str()) && request.code == 403;
     // A quota answers with the same number, and it is the cluster's refusal and not that of its roles.
     let refused: Vec<_> = bed
         .server

@@ -81,7 +81,9 @@ async fn a_machine_that_no_node_can_take(bed: &Bed) -> String {
     let memory = |size: &str| json!({ "memory": { "size": size } });
     bed.machine(NAMESPACE, "room", json!({ "template": "small", "resources": memory("900Ti") })).await;
     let told = bed.refused(NAMESPACE, "room", "InsufficientResources", "Insufficient memory").await;
-    bed.patch("Machine", NAMESPACE, "room", json!({ "spec": { "resources": memory("1Gi") } })).await;
+    let annotations = json!({ "vitistack.io/restart-at": "2026-01-01T00:00:00Z" });
+    let fix = json!({ "metadata": { "annotations": annotations }, "spec": { "resources": memory("1Gi") } });
+    bed.patch("Machine", NAMESPACE, "room", fix).await;
     bed.reach(NAMESPACE, "room", "Running").await;
     told
 }
@@ -141,5 +143,6 @@ async fn a_provider_of_an_unknown_type(bed: &Bed) -> String {
     });
     let api = bed.api("MachineProvider", NAMESPACE);
     let refused = api.create(&PostParams::default(), &serde_json::from_value(provider).unwrap()).await;
-    format!("$ kubectl create -f provider.yaml\n{}", refused.unwrap_err())
+    let Err(kube::Error::Api(status)) = refused else { panic!("not refused: {refused:?}") };
+    format!("$ kubectl create -f provider.yaml\n{}", status.message)
 }

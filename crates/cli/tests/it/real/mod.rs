@@ -3,6 +3,8 @@
 //! One cluster and one test, because the operator acts on all of a cluster: what can happen side by side does, each part
 //! in a namespace of its own.
 
+#![expect(clippy::panic, reason = "a test that cannot go on has failed")]
+
 mod bed;
 mod examples;
 mod leaders;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use vitistack_machine::kubevirt::Kind;
+use vitistack_testkit::AuditedRequest;
 
 use super::bed::{Bed, REMOTES, Replica};
 
@@ -11,7 +12,7 @@ const CLUSTERS: &str = "clusters";
 const ELSEWHERE: &str = "elsewhere";
 
 pub async fn providers_of_every_sort(bed: &Bed, operator: &Replica) -> String {
-    for namespace in [CLUSTERS, ELSEWHERE, "strangers", "undecided"] {
+    for namespace in [CLUSTERS, ELSEWHERE, "strangers", UNDECIDED] {
         bed.namespace(namespace).await;
     }
     let rules: Vec<Value> = Kind::ALL
@@ -30,12 +31,13 @@ pub async fn providers_of_every_sort(bed: &Bed, operator: &Replica) -> String {
     // What was made in the operator's own cluster stays there.
     bed.reach("examples", "basic-vm", "Running").await;
 
+    let none = no_default(bed).await;
     let credentials = credentials_that_run_programs_are_refused(bed).await;
     another_kubeconfig_is_used_at_once(bed, operator).await;
     let away = a_cluster_that_is_away_harms_its_own_machines_only(bed).await;
     let reference = a_reference_that_is_not_permitted(bed).await;
     let defaults = two_defaults(bed).await;
-    [credentials, away, reference, defaults].join("\n\n")
+    [none, credentials, away, reference, defaults].join("\n\n")
 }
 
 async fn provider(bed: &Bed, namespace: &str, name: &str, spec: Value) {
@@ -103,7 +105,7 @@ async fn another_kubeconfig_is_used_at_once(bed: &Bed, operator: &Replica) {
         .asked_by(&REMOTES)
         .split_off(before)
         .into_iter()
-        .filter(|request| request.is_write())
+        .filter(AuditedRequest::is_write)
         .map(|request| request.user)
         .collect();
     assert!(!writers.is_empty() && writers.iter().all(|writer| writer == REMOTES[1]), "{writers:?}");
@@ -138,22 +140,32 @@ async fn a_reference_that_is_not_permitted(bed: &Bed) -> String {
     told
 }
 
-async fn two_defaults(bed: &Bed) -> String {
-    const NAMESPACE: &str = "undecided";
-    let default =
-        |value: &str| json!({ "metadata": { "annotations": { "vitistack.io/is-default-provider": value } } });
-    bed.machine(NAMESPACE, "orphan", json!({ "template": "small" })).await;
-    let none = bed.refused(NAMESPACE, "orphan", "NoDefaultProvider", "no default").await;
-    bed.delete("Machine", NAMESPACE, "orphan").await;
+const UNDECIDED: &str = "undecided";
+
+fn default(value: &str) -> Value {
+    json!({ "metadata": { "annotations": { "vitistack.io/is-default-provider": value } } })
+}
+
+/// A Machine without any provider; afterwards there are two that would take it.
+async fn no_default(bed: &Bed) -> String {
+    provider(bed, CLUSTERS, "other-cluster", json!({ "type": "kubevirt" })).await;
+    bed.machine(UNDECIDED, "orphan", json!({ "template": "small", "powerState": "Stopped" })).await;
+    let told = bed.refused(UNDECIDED, "orphan", "NoDefaultProvider", "no default").await;
+    bed.delete("Machine", UNDECIDED, "orphan").await;
     for name in ["one", "other"] {
-        provider(bed, NAMESPACE, name, json!({ "type": "kubevirt" })).await;
-        bed.patch("MachineProvider", NAMESPACE, name, default("true")).await;
+        provider(bed, UNDECIDED, name, json!({ "type": "kubevirt" })).await;
+        bed.patch("MachineProvider", UNDECIDED, name, default("true")).await;
     }
-    bed.machine(NAMESPACE, "torn", json!({ "template": "small" })).await;
+    told
+}
+
+/// The operator knows of both by now: it has seen what was done to other providers later.
+async fn two_defaults(bed: &Bed) -> String {
+    bed.machine(UNDECIDED, "torn", json!({ "template": "small" })).await;
     let told =
-        bed.refused(NAMESPACE, "torn", "SeveralDefaultProviders", "undecided/one and undecided/other").await;
-    bed.patch("MachineProvider", NAMESPACE, "other", default("false")).await;
-    let machine = bed.reach(NAMESPACE, "torn", "Running").await;
+        bed.refused(UNDECIDED, "torn", "SeveralDefaultProviders", "undecided/one and undecided/other").await;
+    bed.patch("MachineProvider", UNDECIDED, "other", default("false")).await;
+    let machine = bed.reach(UNDECIDED, "torn", "Running").await;
     assert_eq!(machine.data["status"]["provider"]["name"], "one");
-    format!("{none}\n\n{told}")
+    told
 }
