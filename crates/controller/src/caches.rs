@@ -43,10 +43,22 @@ pub struct Caches {
     pub clock: Clock,
 }
 
+/// Which caches are filled besides those that every operator reads: who does not read a kind needs no right to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Datacenters.
+    pub datacenters: bool,
+    /// NetworkConfigurations.
+    pub networks: bool,
+    /// Secrets.
+    pub secrets: bool,
+}
+
 impl Caches {
     /// The caches of a process, filled while it runs.
-    pub fn new(process: &mut Process, client: Client) -> Self {
+    pub fn new(process: &mut Process, client: Client, needs: Needs) -> Self {
         let machines: Cache<Machine> = process.cache();
+        let secrets = if needs.secrets { process.metadata_cache::<Secret>() } else { Cache::unfilled(()) };
         Self {
             machines_by_datacenter: Index::new(&machines, |machine| {
                 datacenter_of(machine).into_iter().collect()
@@ -56,10 +68,10 @@ impl Caches {
             }),
             machines,
             providers: process.cache(),
-            datacenters: process.cache(),
+            datacenters: if needs.datacenters { process.cache() } else { Cache::unfilled(()) },
             classes: process.cache(),
-            networks: process.cache(),
-            secrets: Secrets::new(client.clone(), &process.metadata_cache::<Secret>()),
+            networks: if needs.networks { process.cache() } else { Cache::unfilled(()) },
+            secrets: Secrets::new(client.clone(), &secrets),
             clock: Arc::new(Timestamp::now),
             client,
         }

@@ -8,8 +8,9 @@ pub mod machine;
 pub mod machine_provider;
 pub mod operators;
 mod pace;
+mod permissions;
 mod secrets;
 
-pub use caches::{Caches, Clock};
+pub use caches::{Caches, Clock, Needs};
 pub use index::Index;
 pub use secrets::{ReadSecretError, Secrets};

@@ -6,7 +6,7 @@ use kube::Client;
 use vitistack_runtime::Process;
 
 use crate::{
-    Caches,
+    Caches, Needs,
     backends::{SimulatedOpener, Stores, kubevirt::KubeVirtOpener},
     datacenter,
     machine::MachineOperator,
@@ -65,7 +65,7 @@ pub struct Options {
 
 /// Puts operators into a process that works on the cluster of `client`.
 pub fn add(process: &mut Process, client: &Client, options: &Options) {
-    let caches = Caches::new(process, client.clone());
+    let caches = Caches::new(process, client.clone(), needs(&options.operators));
     for operator in &options.operators {
         match operator {
             Operator::Datacenter => datacenter::add(process, &caches),
@@ -87,5 +87,16 @@ pub fn add(process: &mut Process, client: &Client, options: &Options) {
             }
             .add(process, &caches),
         }
+    }
+}
+
+/// What the operators read together.
+fn needs(operators: &BTreeSet<Operator>) -> Needs {
+    use Operator::{Datacenter, Kubevirt, MachineProvider, Simulated};
+    let any = |readers: &[Operator]| readers.iter().any(|operator| operators.contains(operator));
+    Needs {
+        datacenters: any(&[Datacenter, Kubevirt, Simulated]),
+        networks: any(&[Kubevirt, Simulated]),
+        secrets: any(&[MachineProvider, Kubevirt, Simulated]),
     }
 }

@@ -116,6 +116,12 @@ impl<K: Kind> Cache<K> {
         (cache.clone(), Feed::new(cache, writer))
     }
 
+    /// A cache that nobody fills, for whoever is given caches and does not need this one.
+    #[must_use]
+    pub fn unfilled(resource: K::DynamicType) -> Self {
+        Self::new(resource).0
+    }
+
     /// The object, as it was last seen.
     #[must_use]
     pub fn get(&self, reference: &ObjectRef<K>) -> Option<Arc<K>> {

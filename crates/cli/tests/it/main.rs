@@ -10,6 +10,8 @@ mod doctor;
 mod export;
 mod lines;
 mod reading;
+#[cfg(feature = "integration")]
+mod real;
 mod render;
 mod stage;
 mod up;

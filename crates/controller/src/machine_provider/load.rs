@@ -13,7 +13,7 @@ use vitistack_types::{
 use crate::caches::{Caches, name_of};
 
 /// What the credentials of a provider are, or why they cannot be used; none if it names none.
-pub(super) async fn credentials(
+pub(crate) async fn credentials(
     caches: &Caches,
     provider: &MachineProvider,
 ) -> Result<Option<Result<Redacted<Vec<u8>>, Refusal>>, ReconcileError> {

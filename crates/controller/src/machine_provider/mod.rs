@@ -35,6 +35,7 @@ use vitistack_types::{
 };
 
 use self::checks::{Basis, Checking};
+pub(crate) use self::load::credentials;
 pub use self::probe::{KubeVirtProbe, Probe, SimulatedProbe};
 use crate::{
     Index,
@@ -142,7 +143,7 @@ impl Reconciler<MachineProvider> for ProviderReconciler {
         {
             return Ok(outcome);
         }
-        let credentials = load::credentials(&self.caches, &provider).await?;
+        let credentials = credentials(&self.caches, &provider).await?;
         let is_usable = !matches!(credentials, Some(Err(_)));
         let mut next = None;
         if is_usable && !is_leaving && !is_paused(&provider.metadata) {

@@ -17,7 +17,7 @@ use vitistack_types::{
     v1alpha1::{Datacenter, Machine, MachineProvider, ProviderReference, ProviderType, ResourceQuotas},
 };
 
-use crate::stage::{self, Counted, Running, settings};
+use crate::stage::{self, Counted, EVERYTHING, Running, settings};
 
 /// Longest wait for anything; reached only when something is broken.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -43,7 +43,7 @@ impl Stage {
     pub fn start(&mut self) {
         let client = Client::new(self.counted.clone(), "default");
         let mut process = Process::new(settings(), client.clone());
-        let caches = Caches::new(&mut process, client);
+        let caches = Caches::new(&mut process, client, EVERYTHING);
         datacenter::add(&mut process, &caches);
         let simulated: Arc<dyn machine_provider::Probe> = Arc::new(machine_provider::SimulatedProbe);
         machine_provider::add(&mut process, &caches, [simulated]);

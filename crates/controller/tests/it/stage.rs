@@ -27,10 +27,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 use vitistack_apiserver::{ApiServer, ApiService};
-use vitistack_controller::{Caches, backends::SimulatedOpener, machine::MachineOperator};
+use vitistack_controller::{Caches, Needs, backends::SimulatedOpener, machine::MachineOperator};
 use vitistack_machine::simulated::{MemoryStore, Settings, WorldStore, world::World};
 use vitistack_runtime::{KitArgs, Process};
 use vitistack_types::{definitions, v1alpha1::Machine};
+
+/// Every cache is filled.
+pub const EVERYTHING: Needs = Needs { datacenters: true, networks: true, secrets: true };
 
 /// Longest wait for anything; reached only when something is broken.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -136,7 +139,7 @@ impl Stage {
     /// Starts the operator of simulated providers with a client of its own.
     pub fn run_with(&self, client: Client) -> Running {
         let mut process = Process::new(settings(), client.clone());
-        let caches = Caches::new(&mut process, client);
+        let caches = Caches::new(&mut process, client, EVERYTHING);
         let store: Arc<dyn WorldStore> = Arc::new(self.world.clone());
         let opener = SimulatedOpener::new(Arc::new(move |_| Arc::clone(&store)));
         let name = "simulated-operator";

@@ -214,8 +214,8 @@ fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &
         (PowerState::Running, Power::Running) | (PowerState::Stopped, Power::Stopped) => Verdict::Settled,
     };
     let request = annotation(snapshot.machine, labels::RESTART_AT);
-    if let Some(request) = request
-        .filter(|request| real.power == Power::Running && real.restarted_for.as_deref() != Some(*request))
+    if let Some(request) =
+        request.filter(|request| is_up(&real.power) && real.restarted_for.as_deref() != Some(*request))
     {
         let restart = Update::Restart { request: request.to_owned() };
         steps.push(step(
@@ -238,6 +238,11 @@ fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &
         verdict = waiting("the change takes effect");
     }
     Decision { steps, verdict }
+}
+
+/// Whether there is something that can be restarted, be it only to get it going again.
+fn is_up(power: &Power) -> bool {
+    matches!(power, Power::Running | Power::Failing(_))
 }
 
 fn delete(snapshot: &Snapshot<'_>) -> Decision {

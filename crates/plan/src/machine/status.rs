@@ -13,7 +13,10 @@ use crate::Refusal;
 
 /// How long progress that goes well is not worth a write of its own. Making a machine costs two: one when it begins and
 /// one when it runs; only what takes longer is told step by step.
-const QUIET: SignedDuration = SignedDuration::from_secs(10);
+const QUIET: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long a machine that goes says nothing of it: a guest is given time to shut down.
+const QUIET_END: SignedDuration = SignedDuration::from_mins(1);
 
 /// The status of a machine after a decision. The same again if nothing worth telling changed, so that nothing is written.
 #[must_use]
@@ -74,9 +77,10 @@ fn is_quiet_progress(
     after: &MachineStatus,
     now: Timestamp,
 ) -> bool {
-    let is_young = |since: Option<&Time>| since.is_some_and(|since| now.duration_since(since.0) < QUIET);
+    let is_young =
+        |since: Option<&Time>, limit| since.is_some_and(|since| now.duration_since(since.0) < limit);
     match verdict {
-        Verdict::Deleting(_) => is_young(snapshot.machine.metadata.deletion_timestamp.as_ref()),
+        Verdict::Deleting(_) => is_young(snapshot.machine.metadata.deletion_timestamp.as_ref(), QUIET_END),
         Verdict::Waiting(_) | Verdict::Failing(_) => {
             let word = |status: &MachineStatus| {
                 let ready = status.conditions.iter().find(|condition| condition.type_ == conditions::READY);
@@ -86,7 +90,7 @@ fn is_quiet_progress(
             (before.phase == after.phase || matches!(verdict, Verdict::Failing(_)))
                 && before.observed_generation == after.observed_generation
                 && word(before) == word(after)
-                && is_young(before.last_updated.as_ref())
+                && is_young(before.last_updated.as_ref(), QUIET)
         }
         _ => false,
     }

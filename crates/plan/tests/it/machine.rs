@@ -128,21 +128,7 @@ impl Story {
             }
             Action::Create => {
                 let observed = self.world();
-                observed.machine = Some(ObservedMachine {
-                    id: "vm-1".to_owned(),
-                    instance: None,
-                    power: Power::Starting,
-                    cpu: None,
-                    memory: None,
-                    is_current: true,
-                    unchangeable: Vec::new(),
-                    restart_needed: false,
-                    started: None,
-                    restarted_for: None,
-                    addresses: Vec::new(),
-                    node: None,
-                    zone: None,
-                });
+                observed.machine = Some(new_machine());
                 observed.disks = disks
                     .iter()
                     .map(|disk| ObservedDisk {
@@ -377,4 +363,51 @@ fn a_restored_machine_is_held_until_it_is_adopted() {
     story.say("the old Machine is gone").round();
     story.say("adopted").annotate(labels::ADOPTED, "uid-2").round();
     insta::assert_snapshot!(story.page);
+}
+
+fn new_machine() -> ObservedMachine {
+    ObservedMachine {
+        id: "vm-1".to_owned(),
+        instance: None,
+        power: Power::Starting,
+        cpu: None,
+        memory: None,
+        is_current: true,
+        unchangeable: Vec::new(),
+        restart_needed: false,
+        started: None,
+        restarted_for: None,
+        addresses: Vec::new(),
+        node: None,
+        zone: None,
+    }
+}
+
+#[test]
+fn a_machine_that_fails_is_restarted_once_when_somebody_asks() {
+    let mut story = small();
+    story.machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
+    story.annotate(labels::IDENTITY, "uid-1").annotate(labels::PLACEMENT, "default/simulated-a");
+    story.annotate(labels::RESTART_AT, "now");
+    let desired = resolve(&story.machine, &References::default()).unwrap();
+    let actions = |power: Power, restarted_for: Option<&str>| {
+        let restarted_for = restarted_for.map(str::to_owned);
+        let real = ObservedMachine { power, restarted_for, ..new_machine() };
+        let observed = Observed { machine: Some(real), ..Observed::default() };
+        let snapshot = Snapshot {
+            machine: &story.machine,
+            desired: Ok(&desired),
+            observed: Ok(&observed),
+            twin: None,
+            placement: "default/simulated-a",
+            no_room: None,
+        };
+        decide(&snapshot).steps.into_iter().map(|step| step.action).collect::<Vec<_>>()
+    };
+    let failing = || Power::Failing("no node can take it".to_owned());
+    let restart = Action::Update(Update::Restart { request: "now".to_owned() });
+    assert_eq!(actions(failing(), None), std::slice::from_ref(&restart));
+    assert_eq!(actions(failing(), Some("earlier")), [restart]);
+    assert_eq!(actions(failing(), Some("now")), []);
+    assert_eq!(actions(Power::Starting, None), []);
 }
