@@ -35,7 +35,7 @@ async fn what_the_operators_cannot_do_without_is_a_failure() {
         "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z" } });
     leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
     let told = stage.line("doctor -o json");
-    assert!(told.ends_with("vitistack: 2 of 14 checks failed\n(exit 1)"), "{told}");
+    assert!(told.contains("vitistack: 2 of ") && told.ends_with(" checks failed\n(exit 1)"), "{told}");
     let findings = told.split_once('\n').unwrap().1.rsplit_once("vitistack:").unwrap().0;
     let findings: Vec<serde_json::Value> = serde_json::from_str(findings).unwrap();
     let failed: Vec<&str> = findings
