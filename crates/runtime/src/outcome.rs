@@ -68,18 +68,26 @@ pub struct ReconcileError {
     pub message: String,
     /// The cause, if there is one.
     pub source: Option<Box<dyn Error + Send + Sync>>,
+    /// When to try again; without it the time grows with every failure in a row.
+    pub after: Option<Duration>,
 }
 
 impl ReconcileError {
     /// An error with a cause, whose words become the message.
     pub fn from_source(category: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let source = source.into();
-        Self { category, message: source.to_string(), source: Some(source) }
+        Self { category, message: source.to_string(), source: Some(source), after: None }
     }
 
     /// An error without a cause.
     pub fn new(category: &'static str, message: impl Into<String>) -> Self {
-        Self { category, message: message.into(), source: None }
+        Self { category, message: message.into(), source: None, after: None }
+    }
+
+    /// The same, tried again after this time.
+    #[must_use]
+    pub fn again_after(self, after: Duration) -> Self {
+        Self { after: Some(after), ..self }
     }
 }
 

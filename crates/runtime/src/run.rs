@@ -326,8 +326,8 @@ impl<K: Kind> Worker<K> {
             Ok(Outcome::Retry { after, .. }) => {
                 self.queue.fail(&key, after, rand::random(), now);
             }
-            Err(_) => {
-                self.queue.fail(&key, None, rand::random(), now);
+            Err(error) => {
+                self.queue.fail(&key, error.after, rand::random(), now);
             }
         }
         let is_news = self.said.insert(key, sentence.clone()).is_none_or(|before| before != sentence);

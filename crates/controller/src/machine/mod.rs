@@ -56,6 +56,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time until something that is waited for is looked at without an event.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
+/// The time until a provider that refused is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
 /// Settings of an operator for one type of provider.
 pub struct MachineOperator {
     /// Name of the operator.
@@ -348,13 +351,13 @@ fn blocked(refusal: &Refusal) -> Outcome {
 fn outcome(verdict: &Verdict, failure: Option<ErrorKind>) -> Result<Outcome, ReconcileError> {
     let wait = |what: &String| Ok(Outcome::Wait { waiting_for: what.clone(), after: LOOK_AGAIN });
     // Tried again, ever less often, and counted by its reason.
-    let fail = |refusal: &Refusal| Err(ReconcileError::new(refusal.reason, refusal.message.clone()));
+    let fail = |refusal: &Refusal| ReconcileError::new(refusal.reason, refusal.message.clone());
     match verdict {
         Verdict::Settled | Verdict::Paused => Ok(Outcome::Done),
         Verdict::Waiting(what) | Verdict::Deleting(what) => wait(what),
-        Verdict::Unknown(refusal) | Verdict::Failing(refusal) => fail(refusal),
-        // No room and a refusal may end without any change here.
-        Verdict::Blocked(refusal) if failure.is_some() => fail(refusal),
+        Verdict::Unknown(refusal) | Verdict::Failing(refusal) => Err(fail(refusal)),
+        // No room and a refusal may end without any change here: a quota that was raised tells nobody.
+        Verdict::Blocked(refusal) if failure.is_some() => Err(fail(refusal).again_after(ASK_AGAIN)),
         Verdict::Blocked(refusal) => Ok(blocked(refusal)),
     }
 }
