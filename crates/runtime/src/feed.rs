@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::{StreamExt, stream::BoxStream};
@@ -16,6 +16,7 @@ use kube::{
         watcher,
     },
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use vitistack_clients::kubernetes::explain;
 

@@ -14,8 +14,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     hash::Hash,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 use crate::lane::{Lane, Urgency};
 

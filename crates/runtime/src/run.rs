@@ -6,7 +6,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     panic::AssertUnwindSafe,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
-    time::{MissedTickBehavior, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field::Empty};
@@ -209,7 +209,7 @@ impl<K: Kind> Worker<K> {
                         self.settle(finished);
                     }
                 }
-                () = sleep_until(due.into()) => {}
+                () = sleep_until(due) => {}
                 _ = tick.tick() => self.tell_unfit(),
             }
         }
