@@ -40,9 +40,10 @@ use http::{Request, Response};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tower::Service;
+use uuid::Uuid;
 
 pub use self::listen::{ServeError, ServeOptions, Serving, serve};
-use self::server::{Clock, KnowsToken, Server};
+use self::server::{Clock, KnowsToken, Server, Uids};
 pub use self::status::Failure;
 use self::store::Store;
 use self::store::memory::MemoryStore;
@@ -59,6 +60,7 @@ pub struct ApiServer {
 pub struct Builder {
     store: Arc<dyn Store>,
     clock: Clock,
+    uids: Uids,
     bookmarks_every: Duration,
 }
 
@@ -83,6 +85,13 @@ impl Builder {
         self
     }
 
+    /// Takes the UIDs of new objects from there, which has to tell each once; random ones if not told.
+    #[must_use]
+    pub fn uids(mut self, uids: impl Fn() -> Uuid + Send + Sync + 'static) -> Self {
+        self.uids = Arc::new(uids);
+        self
+    }
+
     /// Tells quiet watches the version they have reached that often; every minute if not told.
     #[must_use]
     pub fn bookmarks_every(mut self, interval: Duration) -> Self {
@@ -100,6 +109,7 @@ impl Builder {
             store: self.store,
             registry: registry::Registry::default(),
             clock: self.clock,
+            uids: self.uids,
             owners: garbage::Owners::default(),
             work,
             knows_token,
@@ -118,6 +128,7 @@ impl ApiServer {
         Builder {
             store: Arc::new(MemoryStore::new()),
             clock: Arc::new(Timestamp::now),
+            uids: Arc::new(Uuid::new_v4),
             bookmarks_every: Duration::from_mins(1),
         }
     }
