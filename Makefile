@@ -1,11 +1,11 @@
 # The menu. Logic is in crates/xtask and dev/; a target is one line.
-.PHONY: help run build test test-integration lint check manifests samples install
+.PHONY: help run build test test-integration lint check manifests samples install uninstall deploy undeploy docker-build
 
 help: ## Show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## Build the binary and show what it serves
-	@cargo run --quiet --locked --bin vitistack -- summary
+run: ## Build the binary, unoptimised because that is ready first, and run everything on this machine
+	@dev/setup.sh build && cargo build --workspace --locked --bin vitistack && $${CARGO_TARGET_DIR:-target}/debug/vitistack up
 
 build: ## Build the binary
 	@dev/setup.sh build && cargo build --workspace --locked
@@ -31,3 +31,15 @@ samples: build ## Print every sample manifest
 
 install: build ## Install the definitions and roles into the current cluster
 	@cargo run --quiet --locked --bin vitistack -- crds | kubectl apply --server-side -f - && cargo run --quiet --locked --bin vitistack -- rbac | kubectl apply --server-side -f -
+
+uninstall: ## Remove the definitions and roles; refuses while there are objects of ours
+	@dev/uninstall.sh
+
+deploy: install ## Run the operators in the current cluster (IMAGE=registry/name:tag, else the released one)
+	@cargo run --quiet --locked --bin vitistack -- manager $(if $(IMAGE),--image $(IMAGE)) | kubectl apply --server-side -f -
+
+undeploy: build ## Stop the operators; machines, definitions and the namespace stay
+	@cargo run --quiet --locked --bin vitistack -- manager | kubectl delete --ignore-not-found -l app.kubernetes.io/component=manager -f -
+
+docker-build: ## Build the image of the operators (IMAGE=registry/name:tag)
+	@docker build --tag $(or $(IMAGE),$(error write it as make docker-build IMAGE=registry.example/vitistack:1)) .

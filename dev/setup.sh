@@ -34,6 +34,9 @@ missing() { # missing WHAT FIX
 build() {
   need cc gcc
   need make make
+  # Tests press keys on a terminal and kill what they started.
+  need script bsdutils
+  need pkill procps
   command -v cargo >/dev/null || missing cargo "install Rust with rustup (rust-toolchain.toml names the version)"
 }
 

@@ -42,6 +42,11 @@ use tokio::sync::mpsc;
 use tower::Service;
 use uuid::Uuid;
 
+/// How lists are printed, for clients that print them too: values by JSON path, and ages.
+pub mod printing {
+    pub use crate::table::{age_of, duration, find};
+}
+
 pub use self::listen::{ServeError, ServeOptions, Serving, serve};
 use self::server::{Clock, KnowsToken, Server, Uids};
 pub use self::status::Failure;

@@ -26,7 +26,7 @@ use crate::{ApiServer, ApiService, reply};
 #[derive(Debug, Snafu)]
 pub enum ServeError {
     /// The directory could not be made.
-    #[snafu(display("failed to make the data directory \"{}\": {source}", path.display()))]
+    #[snafu(display("failed to make the data directory \"{}\"; give --data-dir one that you may write: {source}", path.display()))]
     MakeDirectory {
         /// Where.
         path: PathBuf,
@@ -106,18 +106,19 @@ pub async fn serve(options: ServeOptions) -> Result<Serving, ServeError> {
     let kubeconfig = options
         .kubeconfig
         .or_else(|| options.data_dir.as_ref().map(|directory| directory.join("kubeconfig")));
-    // One of an earlier run would tell those who wait that this one is ready.
-    if let Some(path) = &kubeconfig
-        && let Err(source) = std::fs::remove_file(path)
-        && source.kind() != std::io::ErrorKind::NotFound
-    {
-        return Err(source).context(WriteKubeconfigSnafu { path });
-    }
     let mut builder = ApiServer::builder();
     if let Some(directory) = &options.data_dir {
         std::fs::create_dir_all(directory).context(MakeDirectorySnafu { path: directory })?;
         let store = SqliteStore::open(&directory.join("store.sqlite")).await.context(OpenStoreSnafu)?;
         builder = builder.store(store);
+    }
+    // One of an earlier run would tell those who wait that this one is ready. Only now: until the store is ours, it may be
+    // that of a server which runs.
+    if let Some(path) = &kubeconfig
+        && let Err(source) = std::fs::remove_file(path)
+        && source.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(source).context(WriteKubeconfigSnafu { path });
     }
     let server = builder.build().await.context(StartServerSnafu)?;
     let serving = server.listen(options.listen)?;

@@ -1,8 +1,33 @@
-//! The arguments of the command line.
+//! The arguments of the command line, and the only place that reads the environment.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{io::IsTerminal, path::PathBuf};
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    commands::{
+        adopt::AdoptArgs,
+        apiserver::ApiserverArgs,
+        crds::CrdsArgs,
+        describe::DescribeArgs,
+        doctor::DoctorArgs,
+        events::EventsArgs,
+        export::ExportArgs,
+        get::GetArgs,
+        manager::ManagerArgs,
+        pause::{PauseArgs, ResumeArgs},
+        power::PowerArgs,
+        release::ReleaseArgs,
+        render::RenderArgs,
+        run::RunArgs,
+        samples::SamplesArgs,
+        shell::{CompletionArgs, ManArgs},
+        up::UpArgs,
+        watch::WatchArgs,
+        why::WhyArgs,
+    },
+    output::{OutputFormat, Terminal},
+};
 
 /// Hypervisors, clouds and bare metal as one declarative platform on the Kubernetes API.
 #[derive(Debug, Parser)]
@@ -10,7 +35,7 @@ use clap::{Parser, Subcommand};
     name = "vitistack",
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 done, 1 failed, 64 the command line is wrong."
+    after_help = "Exit codes: 0 done, 1 failed, 2 there is a change, 3 only a part of the answer could be had, 64 the command line is wrong."
 )]
 pub struct Arguments {
     /// What to do.
@@ -21,55 +46,94 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run everything on this machine: control plane, operators and a simulated datacenter
+    Up(UpArgs),
+    /// List objects, or show one
+    Get(GetArgs),
+    /// Show one object with everything around it
+    Describe(DescribeArgs),
+    /// Say why an object is as it is, and what stands in its way
+    Why(WhyArgs),
+    /// Show what operators told of objects
+    Events(EventsArgs),
+    /// Follow objects as they change
+    Watch(WatchArgs),
+    /// Run operators until interrupted
+    Run(RunArgs),
     /// Print the definitions (CRDs) of every kind, or of those named
-    #[command(
-        after_help = "Examples:\n  vitistack crds | kubectl apply --server-side -f -\n  vitistack crds machine machineclass"
-    )]
-    Crds {
-        /// Kinds to print, by kind, plural or short name; all when none is given
-        kinds: Vec<String>,
-    },
+    Crds(CrdsArgs),
     /// Print the roles for people and operators
     #[command(after_help = "Example:\n  vitistack rbac | kubectl apply --server-side -f -")]
     Rbac,
+    /// Print the operators as a Deployment, with all that it needs besides definitions and roles
+    Manager(ManagerArgs),
     /// Print sample manifests, or list their names
-    #[command(
-        after_help = "Examples:\n  vitistack samples --list\n  vitistack samples machine-basic | kubectl apply -f -"
-    )]
-    Samples {
-        /// Samples to print, by name; all when none is given
-        names: Vec<String>,
-        /// Only list the names
-        #[arg(long)]
-        list: bool,
-    },
+    Samples(SamplesArgs),
     /// Tell what this build serves, and what is still missing
     Summary,
+    /// Switch machines on or off, or restart them
+    Power(PowerArgs),
+    /// Stop all action on objects
+    Pause(PauseArgs),
+    /// Let action on objects go on
+    Resume(ResumeArgs),
+    /// Give a restored or moved Machine the real machine whose identity it carries
+    Adopt(AdoptArgs),
+    /// Let go of a machine: its object goes, the real machine stays
+    Release(ReleaseArgs),
+    /// Show what a Machine becomes on KubeVirt, without making it
+    Render(RenderArgs),
+    /// Print every object so that it can be restored elsewhere
+    Export(ExportArgs),
+    /// Look at a cluster for everything that the operators need
+    Doctor(DoctorArgs),
+    /// Print the script that completes these commands in a shell
+    Completion(CompletionArgs),
+    /// Write a page for each command, for `man`
+    Man(ManArgs),
     /// Serve the embedded Kubernetes API on loopback until interrupted
-    #[command(
-        hide = true,
-        after_help = "Example:\n  vitistack apiserver --data-dir ./data &\n  kubectl --kubeconfig ./data/kubeconfig get namespaces"
-    )]
-    Apiserver {
-        /// Address to listen on; port 0 takes a free one
-        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = loopback)]
-        listen: SocketAddr,
-        /// Directory for the objects and the kubeconfig; without it everything is in memory and --kubeconfig is needed
-        #[arg(long, value_name = "DIRECTORY", required_unless_present = "kubeconfig")]
-        data_dir: Option<PathBuf>,
-        /// File for the kubeconfig, if not DIRECTORY/kubeconfig
-        #[arg(long, value_name = "FILE")]
-        kubeconfig: Option<PathBuf>,
-    },
+    #[command(hide = true)]
+    Apiserver(ApiserverArgs),
 }
 
-/// One administrator's token guards the API, so it stays on this machine.
-fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr =
-        text.parse().map_err(|_| "write it as 127.0.0.1:6443 or [::1]:6443".to_owned())?;
-    if address.ip().is_loopback() {
-        Ok(address)
-    } else {
-        Err("it must be on loopback, such as 127.0.0.1:6443".to_owned())
-    }
+/// Which cluster, and which namespace of it; flatten it into a command that asks one.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterArgs {
+    /// Kubeconfig of the cluster; without it a running `vitistack up` of this directory, the pod's own cluster, or ~/.kube/config
+    #[arg(long, env = "KUBECONFIG", hide_env_values = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig; its current one when absent
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+
+    /// Namespace to look at; that of the context when absent
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
+
+/// Whether to look at every namespace; flatten it beside [`ClusterArgs`] where that makes sense.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Cluster")]
+pub struct AllNamespacesArgs {
+    /// Look at all namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+}
+
+/// In which form to print; flatten it into a command that prints objects.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct OutputArgs {
+    /// Form of the output
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", ignore_case = true)]
+    pub output: OutputFormat,
+}
+
+/// What standard output is.
+pub fn terminal() -> Terminal {
+    let is_terminal = std::io::stdout().is_terminal();
+    let wants_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|value| value != "dumb");
+    Terminal { is_terminal, has_colour: is_terminal && wants_colour }
 }

@@ -1,4 +1,4 @@
-//! The manifests that come from the code: definitions and roles as YAML, the same text for the command line and for the
+//! The manifests that come from the code: definitions, roles and the operators' deployment as YAML, the same text for the command line and for the
 //! files in `config`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use snafu::{ResultExt, Snafu};
 use vitistack_types::definitions;
 
-use crate::roles;
+use crate::{deployment::Deployment, roles};
 
 /// Indicates that a manifest could not be written.
 #[derive(Debug, Snafu)]
@@ -54,6 +54,14 @@ pub fn rbac() -> Result<Vec<Manifest>, Error> {
     roles::roles().iter().map(|role| manifest(role.metadata.name.clone().unwrap_or_default(), role)).collect()
 }
 
+/// The operators in a cluster, in the order in which a cluster takes them.
+pub fn manager(deployment: &Deployment<'_>) -> Result<Vec<Manifest>, Error> {
+    let name = |object: &Value| {
+        object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    deployment.objects().iter().map(|object| manifest(name(object), object)).collect()
+}
+
 fn manifest(name: String, object: &impl Serialize) -> Result<Manifest, Error> {
     let mut value = serde_json::to_value(object).context(ReadObjectSnafu { name: &name })?;
     whole_numbers(&mut value);
@@ -61,11 +69,14 @@ fn manifest(name: String, object: &impl Serialize) -> Result<Manifest, Error> {
     Ok(Manifest { name, yaml })
 }
 
+/// The largest number below which every whole number has a float of its own.
+const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
+
 /// Schema bounds are floats in the Kubernetes types; a reader wants `4094`, not `4094.0`.
 fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15);
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() <= LARGEST_WHOLE);
             if let Some(whole) = whole.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
                 *number = whole.into();
             }

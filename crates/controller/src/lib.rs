@@ -2,10 +2,15 @@
 
 pub mod backends;
 mod caches;
+pub mod datacenter;
 mod index;
 pub mod machine;
+pub mod machine_provider;
+pub mod operators;
+mod pace;
+mod permissions;
 mod secrets;
 
-pub use caches::{Caches, Clock};
+pub use caches::{Caches, Clock, Needs};
 pub use index::Index;
 pub use secrets::{ReadSecretError, Secrets};

@@ -89,8 +89,7 @@ impl KitArgs {
     /// Whether the process runs as a pod and works on its own cluster.
     #[must_use]
     pub fn is_in_cluster(&self) -> bool {
-        self.kubeconfig.as_ref().is_none_or(|path| path.as_os_str().is_empty())
-            && Path::new(SERVICE_ACCOUNT).is_dir()
+        self.kubeconfig.as_ref().is_none_or(|path| path.as_os_str().is_empty()) && is_pod()
     }
 
     /// Whether metrics are guarded.
@@ -110,6 +109,12 @@ impl KitArgs {
                 .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
         })
     }
+}
+
+/// Whether the process runs as a pod with a service account.
+#[must_use]
+pub fn is_pod() -> bool {
+    Path::new(SERVICE_ACCOUNT).is_dir()
 }
 
 /// The settings file that the environment names: it has to be known before the arguments are parsed.

@@ -57,6 +57,8 @@ pub struct Change<K> {
     pub object: Arc<K>,
     /// Resync for the first list, Change if somebody changed what is desired, Event for everything else.
     pub urgency: Urgency,
+    /// Whether the object is gone.
+    pub is_gone: bool,
 }
 
 /// An object that does not fit its kind.
@@ -112,6 +114,12 @@ impl<K: Kind> Cache<K> {
             feeding: watch::Sender::new(Feeding::Listing),
         }));
         (cache.clone(), Feed::new(cache, writer))
+    }
+
+    /// A cache that nobody fills, for whoever is given caches and does not need this one.
+    #[must_use]
+    pub fn unfilled(resource: K::DynamicType) -> Self {
+        Self::new(resource).0
     }
 
     /// The object, as it was last seen.
@@ -190,17 +198,19 @@ pub struct ForeignCache<K: Kind> {
 
 impl<K: Kind> ForeignCache<K> {
     /// Begins to fill a cache with the objects that `selection` selects in the cluster of `client`, and tells every
-    /// change to `listener`.
+    /// change to `listener`. What `prune` takes out of an object is not kept: a foreign cluster may hold any number.
     pub fn start(
         client: Client,
         resource: K::DynamicType,
         selection: watcher::Config,
+        prune: impl Fn(&mut K) + Send + Sync + 'static,
         listener: impl Fn(&Change<K>) + Send + Sync + 'static,
     ) -> Self {
-        let (cache, feed) = Cache::new(resource.clone());
+        let source = whole_objects(client, &resource, selection);
+        let (cache, feed) = Cache::new(resource);
+        let feed = feed.pruning(prune);
         cache.listen(listener);
         let end = CancellationToken::new();
-        let source = whole_objects(client, resource, selection);
         tokio::spawn(feed.run(source, Reports::default(), end.clone()));
         Self { cache, _end: end.drop_guard() }
     }

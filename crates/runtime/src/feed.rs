@@ -26,6 +26,9 @@ use crate::{
 
 /// Longest pause between two attempts to list.
 const PAUSE_LIMIT: Duration = Duration::from_secs(15);
+/// Longest pause before a foreign cluster is asked again for a kind that it does not serve: somebody has to install that, so
+/// it is looked for now and then, not all the time.
+const ABSENT_PAUSE_LIMIT: Duration = Duration::from_mins(2);
 /// The feed shows so often that it lives.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -37,24 +40,24 @@ pub(crate) type Source<K> = Box<
 /// The objects that `selection` selects.
 pub(crate) fn whole_objects<K: Kind>(
     client: Client,
-    resource: K::DynamicType,
+    resource: &K::DynamicType,
     selection: watcher::Config,
 ) -> Source<K> {
-    let api: Api<DeserializeGuard<K>> = Api::all_with(client, &resource);
+    let api: Api<DeserializeGuard<K>> = Api::all_with(client, resource);
     Box::new(move || watcher(api.clone(), selection.clone()).boxed())
 }
 
 /// The metadata of the objects that `selection` selects, and nothing else of them.
 pub(crate) fn metadata_only<K: Kind>(
     client: Client,
-    resource: K::DynamicType,
+    resource: &K::DynamicType,
     selection: watcher::Config,
 ) -> Source<PartialObjectMeta<K>>
 where
     PartialObjectMeta<K>: Kind + Resource<DynamicType = K::DynamicType>,
 {
     // Without the guard, behind which the client would ask for whole objects.
-    let api: Api<PartialObjectMeta<K>> = Api::all_with(client, &resource);
+    let api: Api<PartialObjectMeta<K>> = Api::all_with(client, resource);
     Box::new(move || watcher(api.clone(), selection.clone()).map(|event| event.map(guarded)).boxed())
 }
 
@@ -78,11 +81,15 @@ pub(crate) struct Reports {
     pub(crate) undecodable: Option<Undecodable>,
 }
 
+/// Takes out of an object what is not to be kept.
+type Prune<K> = Box<dyn Fn(&mut K) + Send + Sync>;
+
 /// The writing half of a cache.
 pub(crate) struct Feed<K: Kind> {
     cache: Cache<K>,
     writer: Writer<K>,
     is_listed: bool,
+    prune: Prune<K>,
     /// The unfit objects of the list before the one that is being read, so that each is logged once.
     unfit_before: HashMap<ObjectRef<K>, Unfit>,
 }
@@ -90,7 +97,12 @@ pub(crate) struct Feed<K: Kind> {
 impl<K: Kind> Feed<K> {
     /// A feed that nothing was read into yet.
     pub(crate) fn new(cache: Cache<K>, writer: Writer<K>) -> Self {
-        Self { cache, writer, is_listed: false, unfit_before: HashMap::new() }
+        Self { cache, writer, is_listed: false, prune: Box::new(|_| {}), unfit_before: HashMap::new() }
+    }
+
+    /// Keeps less of every object.
+    pub(crate) fn pruning(self, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        Self { prune: Box::new(prune), ..self }
     }
 
     /// Keeps the cache filled until told to end. An API server or a kind that is away is waited for, and told.
@@ -142,7 +154,9 @@ impl<K: Kind> Feed<K> {
                 }
             };
             failures += 1;
-            let pause = backoff(failures, jitter(&name, started.elapsed())).min(PAUSE_LIMIT);
+            let limit =
+                if readiness.is_none() && is_absent(&error) { ABSENT_PAUSE_LIMIT } else { PAUSE_LIMIT };
+            let pause = backoff(failures, jitter(&name, started.elapsed())).min(limit);
             let words = explain_watch(&error);
             if let Some(readiness) = &readiness {
                 tracing::warn!(kind, "failed to watch, trying again in {pause:?}: {words}");
@@ -205,13 +219,13 @@ impl<K: Kind> Feed<K> {
         let reference = ObjectRef::from_obj_with(&object, self.cache.0.resource.clone());
         self.writer.apply_watcher_event(&watcher::Event::Apply(object));
         if let Some(object) = self.cache.get(&reference) {
-            self.cache.tell(&Change { object, urgency });
+            self.cache.tell(&Change { object, urgency, is_gone: false });
         }
     }
 
     fn remove(&mut self, before: Arc<K>) {
         self.writer.apply_watcher_event(&watcher::Event::Delete(K::clone(&before)));
-        self.cache.tell(&Change { object: before, urgency: Urgency::Change });
+        self.cache.tell(&Change { object: before, urgency: Urgency::Change, is_gone: true });
     }
 
     /// Swaps the new list in and tells what differs from the old one: a watch that was cut may have missed anything.
@@ -230,10 +244,10 @@ impl<K: Kind> Feed<K> {
                 continue;
             }
             let urgency = if is_first { Urgency::Resync } else { urgency(old, object.meta()) };
-            self.cache.tell(&Change { object, urgency });
+            self.cache.tell(&Change { object, urgency, is_gone: false });
         }
         for object in before.into_values() {
-            self.cache.tell(&Change { object, urgency: Urgency::Change });
+            self.cache.tell(&Change { object, urgency: Urgency::Change, is_gone: true });
         }
     }
 
@@ -246,6 +260,7 @@ impl<K: Kind> Feed<K> {
             DeserializeGuard(Ok(mut object)) => {
                 unfit.remove(&erase(reference));
                 object.meta_mut().managed_fields = None;
+                (self.prune)(&mut object);
                 Some(object)
             }
             DeserializeGuard(Err(InvalidObject { error, metadata })) => {
@@ -280,6 +295,11 @@ fn erase<K: Kind>(reference: ObjectRef<DeserializeGuard<K>>) -> ObjectRef<K> {
     let mut erased = ObjectRef::new_with(&reference.name, reference.dyntype);
     erased.namespace = reference.namespace;
     erased
+}
+
+/// Whether the server does not know the kind.
+fn is_absent(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// Says in one sentence why a watch failed.

@@ -1,7 +1,7 @@
 //! Leader election on a `Lease`, one per operator.
 //!
-//! The holder writes the lease every 5 s. It believes that it leads for 10 s after the start of its last successful
-//! write, others wait 15 s after the last write that they *saw*: both measure on their own clock, so no two clocks are
+//! The holder writes the lease every 10 s. It believes that it leads for 20 s after the start of its last successful
+//! write, others wait 30 s after the last write that they *saw*: both measure on their own clock, so no two clocks are
 //! ever compared, and the holder has stopped acting before anybody else may start. The lease is watched: one that is
 //! released is taken at once.
 
@@ -32,12 +32,13 @@ use crate::{
 };
 
 /// How long others wait after the last write that they saw.
-const LEASE_DURATION: Duration = Duration::from_secs(15);
-const LEASE_SECONDS: i32 = 15;
-/// How often the holder writes.
-const RENEW_EVERY: Duration = Duration::from_secs(5);
+const LEASE_DURATION: Duration = Duration::from_secs(30);
+const LEASE_SECONDS: i32 = 30;
+/// How often the holder writes. It is most of what an operator at rest asks of a server, and only a leader that is killed is
+/// replaced the later for it: one that ends releases the lease.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// When a holder that could not write stops acting, counted from the start of its last successful write.
-const STOP_AFTER: Duration = Duration::from_secs(10);
+const STOP_AFTER: Duration = Duration::from_secs(20);
 /// Pause after a failed write.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Longest wait for one answer.

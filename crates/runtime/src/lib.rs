@@ -28,6 +28,6 @@ pub use args::KitArgs;
 pub use cache::Cache;
 pub use lane::{Lane, Urgency};
 pub use metrics_server::MetricsServerError;
-pub use operator::{Operator, Process, StartError, client_from};
+pub use operator::{Operator, Process, StartError, client_from, read_kubeconfig};
 pub use outcome::{Outcome, ReconcileError};
 pub use run::{Controller, Reconciler};

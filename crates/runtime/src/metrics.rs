@@ -21,7 +21,7 @@ struct ControllerLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabels {
     controller: String,
-    error_type: &'static str,
+    error_type: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -86,7 +86,13 @@ impl Metrics {
     /// A reconcile ended with an error.
     pub fn failed(&self, controller: &str, error_type: &'static str, took: Duration) {
         self.observe(controller, took);
-        self.errors.get_or_create(&ErrorLabels { controller: controller.to_owned(), error_type }).inc();
+        self.refused(controller, error_type);
+    }
+
+    /// A reconcile found something that only a person can mend.
+    pub fn refused(&self, controller: &str, error_type: &str) {
+        let labels = ErrorLabels { controller: controller.to_owned(), error_type: error_type.to_owned() };
+        self.errors.get_or_create(&labels).inc();
     }
 
     /// So many objects of a lane wait.

@@ -1,13 +1,13 @@
 //! The assembly: one process, its caches and servers, and one or several operators in it.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use axum::Router;
 use axum_server::tls_rustls::RustlsConfig;
 use futures::future::{BoxFuture, FutureExt};
 use kube::{
     Client, Config, Resource,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
     core::PartialObjectMeta,
     runtime::watcher,
 };
@@ -55,7 +55,7 @@ pub enum StartError {
     #[snafu(display("failed to read the kubeconfig: {source}; give --kubeconfig an existing file"))]
     ReadKubeconfig {
         /// What the client said.
-        source: kube::config::KubeconfigError,
+        source: KubeconfigError,
     },
     /// The pod's service account is not usable.
     #[snafu(display("failed to use the pod's service account: {source}; give --kubeconfig a file"))]
@@ -82,18 +82,22 @@ pub enum StartError {
 pub async fn client_from(settings: &KitArgs) -> Result<Client, StartError> {
     let config = match &settings.kubeconfig {
         Some(paths) if !paths.as_os_str().is_empty() => {
-            // As kubectl has it: several files, separated by colons, are merged.
-            let kubeconfig = std::env::split_paths(paths)
-                .try_fold(Kubeconfig::default(), |merged, path| merged.merge(Kubeconfig::read_from(path)?))
-                .context(ReadKubeconfigSnafu)?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .context(ReadKubeconfigSnafu)?
+            read_kubeconfig(paths, None).await.context(ReadKubeconfigSnafu)?
         }
         _ if settings.is_in_cluster() => Config::incluster().context(UseServiceAccountSnafu)?,
         _ => Config::infer().await.context(FindClusterSnafu)?,
     };
     Client::try_from(config).context(MakeClientSnafu)
+}
+
+/// The cluster that a context of these kubeconfigs names; the current one if no context is given. As kubectl has it:
+/// several files, separated by colons, are merged.
+pub async fn read_kubeconfig(paths: &Path, context: Option<&str>) -> Result<Config, KubeconfigError> {
+    let kubeconfig = std::env::split_paths(paths)
+        .try_fold(Kubeconfig::default(), |merged, path| merged.merge(Kubeconfig::read_from(path)?))?;
+    let options =
+        KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(kubeconfig, &options).await
 }
 
 /// What all operators of one process share.
@@ -141,7 +145,7 @@ impl Process {
         resource: K::DynamicType,
         selection: watcher::Config,
     ) -> Cache<K> {
-        let source = whole_objects(client, resource.clone(), selection);
+        let source = whole_objects(client, &resource, selection);
         self.fill(resource, source)
     }
 
@@ -151,7 +155,7 @@ impl Process {
         PartialObjectMeta<K>: Kind + Resource<DynamicType = K::DynamicType>,
     {
         let resource = K::DynamicType::default();
-        let source = metadata_only::<K>(self.client.clone(), resource.clone(), watcher::Config::default());
+        let source = metadata_only::<K>(self.client.clone(), &resource, watcher::Config::default());
         self.fill(resource, source)
     }
 

@@ -314,6 +314,9 @@ impl<K: Kind> Worker<K> {
         let (sentence, is_failure) = match &result {
             Ok(outcome) => {
                 metrics.reconciled(&self.name, outcome.name(), took);
+                if let Outcome::Blocked { reason, .. } = outcome {
+                    metrics.refused(&self.name, reason);
+                }
                 (outcome.to_string(), matches!(outcome, Outcome::Retry { .. }))
             }
             Err(error) => {

@@ -91,14 +91,19 @@ pub fn parse<C: CommandFactory + FromArgMatches>(
     arguments: impl IntoIterator<Item = impl Into<OsString>>,
 ) -> Result<C, SettingsError> {
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
-    parse_with_file(&arguments, config_path(&arguments, config_variable()))
+    parse_from(C::command(), &arguments)
 }
 
-fn parse_with_file<C: CommandFactory + FromArgMatches>(
+/// Parses a command line as this command describes it, with the settings file that it or the environment names below it.
+pub fn parse_from<C: FromArgMatches>(command: Command, arguments: &[OsString]) -> Result<C, SettingsError> {
+    parse_with_file(command, arguments, config_path(arguments, config_variable()))
+}
+
+fn parse_with_file<C: FromArgMatches>(
+    mut command: Command,
     arguments: &[OsString],
     path: Option<PathBuf>,
 ) -> Result<C, SettingsError> {
-    let mut command = C::command();
     let mut values = BTreeMap::new();
     if let Some(path) = &path {
         values = read_file(path)?;

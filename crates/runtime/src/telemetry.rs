@@ -64,12 +64,21 @@ impl Telemetry {
     ///
     /// The collector is not contacted here, and one that is away costs nothing but its traces. Needs a Tokio runtime.
     pub fn start(settings: &KitArgs) -> Result<Self, TelemetryError> {
-        let provider = provider(settings)?;
         let writer = std::io::stderr();
         let is_text = match settings.log_format {
             Some(format) => format == LogFormat::Text,
             None => writer.is_terminal(),
         };
+        Self::start_to(settings, is_text, writer)
+    }
+
+    /// The same, with the log written to where it is told.
+    pub fn start_to(
+        settings: &KitArgs,
+        is_text: bool,
+        writer: impl Write + Send + Sync + 'static,
+    ) -> Result<Self, TelemetryError> {
+        let provider = provider(settings)?;
         let subscriber = subscriber(settings.log_level, is_text, writer, provider.as_ref());
         subscriber.try_init().context(StartLoggingSnafu)?;
         Ok(Self(provider))

@@ -29,8 +29,7 @@ const READY_LIMIT: Duration = Duration::from_mins(2);
 const ADMIN: &str = "admin";
 /// The name by which API services behind the server know it.
 const FRONT_PROXY: &str = "front-proxy";
-const AUDIT_POLICY: &str =
-    "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted]\nrules: [{level: Metadata}]\n";
 
 /// Why there is no server.
 #[derive(Debug, Snafu)]
@@ -203,6 +202,12 @@ impl KubeServer {
             .args(arguments)
             .output()
             .context(PrepareSnafu { what: "kubectl" })
+    }
+
+    /// The folder of kubectl and the servers, for a `PATH`.
+    #[must_use]
+    pub fn programs(&self) -> &Path {
+        &self.programs
     }
 
     /// The processes of the server: etcd and kube-apiserver.

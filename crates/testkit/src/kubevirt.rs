@@ -127,6 +127,16 @@ impl KubeVirt {
         await_kinds(server)
     }
 
+    /// Installs KubeVirt's kinds and nothing that acts on them, for whoever plays KubeVirt itself.
+    pub fn install_kinds(server: &KubeServer) -> Result<(), KubeVirtError> {
+        let programs = find_programs()?;
+        let directory =
+            TempDir::with_prefix("vitistack-kubevirt-").context(PrepareSnafu { what: "a directory" })?;
+        let setup = Setup { server, programs, directory: directory.path().to_owned(), namespace: "kubevirt" };
+        setup.apply_manifests("crds", None)?;
+        await_kinds(server)
+    }
+
     /// Installs KubeVirt, starts it and waits until it judges VirtualMachines. The server needs its controller manager,
     /// which binds volumes and collects garbage.
     pub async fn start(server: &KubeServer) -> Result<Self, KubeVirtError> {

@@ -76,6 +76,15 @@ pub const NETWORK_READY: &str = "NetworkReady";
 /// Whether the real machine has everything that the spec says.
 pub const UP_TO_DATE: &str = "UpToDate";
 
+/// Whether every field that is set is acted on; told only while one is not.
+pub const FIELDS_HONOURED: &str = "FieldsHonoured";
+
+/// Whether a provider answers its health checks.
+pub const REACHABLE: &str = "Reachable";
+
+/// Whether the credentials of a provider are there and can be used; told only where it has some.
+pub const CREDENTIALS_VALID: &str = "CredentialsValid";
+
 /// Whether all action on the object is stopped by its annotation.
 pub const PAUSED: &str = "Paused";
 
@@ -147,6 +156,14 @@ pub mod reason {
     pub const PROVIDER_UNREACHABLE: &str = "ProviderUnreachable";
     /// The provider does not accept the credentials, or they are not usable.
     pub const INVALID_CREDENTIALS: &str = "InvalidCredentials";
+    /// The provider answers and takes machines.
+    pub const PROVIDER_READY: &str = "ProviderReady";
+    /// No provider of the Datacenter can take machines.
+    pub const NO_USABLE_PROVIDER: &str = "NoUsableProvider";
+    /// A Datacenter chose the provider of a Machine.
+    pub const PLACED: &str = "Placed";
+    /// A Datacenter chose another provider for a Machine of which nothing was made yet.
+    pub const MOVED: &str = "Moved";
     /// A quota of the Datacenter is full.
     pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
     /// No node or provider has room.

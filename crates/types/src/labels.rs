@@ -38,6 +38,9 @@ pub const OWN_CLUSTER: &str = "kubevirt";
 /// Annotation: `"true"` stops all action on the object.
 pub const PAUSED: &str = "vitistack.io/paused";
 
+/// Label on the ConfigMap that tells of a machine nobody looks after any more: `"true"`.
+pub const RELEASED: &str = "vitistack.io/released";
+
 /// Annotation on a Machine: a time; the machine is restarted once when it changes.
 pub const RESTART_AT: &str = "vitistack.io/restart-at";
 
@@ -50,6 +53,12 @@ pub const RECLAIM_POLICY: &str = "vitistack.io/reclaim-policy";
 /// Annotation on a real machine, beside the restart that was asked for: the running instance that goes for it. While that
 /// instance is there, the restart is still to be done; once it is gone, it was done.
 pub const RESTARTED_INSTANCE: &str = "vitistack.io/restarted-instance";
+
+/// Label on every object that a simulated provider's world is kept in: which world that is.
+pub const WORLD: &str = "vitistack.io/world";
+
+/// Label on the records of a simulated provider's world: those of one generation are deleted together.
+pub const WORLD_GENERATION: &str = "vitistack.io/world-generation";
 
 /// Annotation on a MachineProvider: `"true"` makes it the one for Machines that name neither provider nor datacenter.
 pub const IS_DEFAULT_PROVIDER: &str = "vitistack.io/is-default-provider";

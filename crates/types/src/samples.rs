@@ -23,6 +23,7 @@ pub fn samples() -> &'static [Sample] {
         "datacenter-multi-cloud",
         "datacenter-hybrid",
         "datacenter-edge",
+        "deployment-models",
         "machine-provider-simulated",
         "machine-provider-kubevirt",
         "machine-class",

@@ -5,6 +5,7 @@ mod arrows;
 mod bench;
 mod generate;
 mod lint;
+mod record;
 
 use std::{
     io::{self, Write as _},
@@ -38,6 +39,8 @@ enum Task {
         #[command(subcommand)]
         bench: bench::Bench,
     },
+    /// Run the platform and draw what it says, for the README
+    Record,
     /// Run every lint and every check of generated files
     Lint,
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Task::Arrows => arrows::run(&root),
         Task::ApiRules => api_rules::run(),
         Task::Bench { bench } => bench::run(&root, &bench),
+        Task::Record => record::run(&root),
         Task::Lint => lint::run(&root),
     };
     match result {

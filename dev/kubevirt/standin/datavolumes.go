@@ -97,7 +97,7 @@ func (w *world) reconcileDataVolume(ctx context.Context, client dynamic.Interfac
 	return err
 }
 
-// ClaimFor fills in what CDI takes from a storage profile.
+// ClaimFor fills in what CDI takes from a storage profile, and hands on labels and annotations as CDI does.
 func claimFor(volume *cdiv1.DataVolume) *corev1.PersistentVolumeClaim {
 	var spec corev1.PersistentVolumeClaimSpec
 	switch {
@@ -115,7 +115,7 @@ func claimFor(volume *cdiv1.DataVolume) *corev1.PersistentVolumeClaim {
 	}
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: volume.Name, Namespace: volume.Namespace, Labels: volume.Labels,
+			Name: volume.Name, Namespace: volume.Namespace, Labels: volume.Labels, Annotations: volume.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(volume, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))},
 		},
 		Spec: spec,

@@ -277,7 +277,8 @@ pub async fn delete_collection(server: &Server, call: &Call) -> Result<Reply, Fa
         match remove(server, &call.resource, &key, &options).await {
             Err(failure) if failure.reason == "NotFound" => {}
             Err(failure) => return Err(failure),
-            Ok(_) => deleted.push(listed(call, object)),
+            // Their texts, which are shared with the store: parsed, a large collection would fill the memory.
+            Ok(_) => deleted.push(entry.bytes),
         }
     }
     let mut list = json!({"resourceVersion": server.store.version().to_string()});
@@ -286,10 +287,7 @@ pub async fn delete_collection(server: &Server, call: &Call) -> Result<Reply, Fa
     {
         members.insert("continue".to_owned(), json!(""));
     }
-    Ok(Reply::value(json!({
-        "apiVersion": call.resource.api_version(), "kind": call.resource.list_kind,
-        "metadata": list, "items": deleted,
-    })))
+    Ok(Reply::bytes(super::list::joined(call, deleted.iter(), &list)))
 }
 
 /// Removes an object at once, finalizers or not: for those whose time is over.

@@ -1,20 +1,57 @@
-//! What the commands do. Each writes to the output it is given.
+//! What the commands do, one file each. Each writes to the console it is given.
 
-mod apiserver;
+pub mod adopt;
+pub mod apiserver;
+pub mod crds;
+pub mod describe;
+pub mod doctor;
+pub mod events;
+pub mod export;
+pub mod get;
+pub mod manager;
+pub mod pause;
+pub mod power;
+pub mod release;
+pub mod render;
+pub mod run;
+pub mod samples;
+pub mod shell;
 mod summary;
+pub mod up;
+pub mod watch;
+pub mod why;
 
-use std::io::{self, Write};
+use std::{io, path::PathBuf};
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde::Serialize;
 use snafu::{ResultExt, Snafu};
-use vitistack_apiserver::{ServeError, ServeOptions};
+use vitistack_apiserver::ServeError;
 use vitistack_runtime::shutdown::ShutdownError;
-use vitistack_types::{definitions, samples};
 
-use crate::{args::Command, manifests};
+use self::render::RenderError;
+use crate::{
+    args::Command,
+    change::ChangeError,
+    cluster::{ConnectError, RequestError},
+    kinds::NameError,
+    manifests::{self, Manifest},
+    output::Console,
+};
+
+/// How a command ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It did what was asked.
+    Done,
+    /// There is a change to be made.
+    Change,
+    /// Only a part of the answer could be had; what is missing was told.
+    Partial,
+}
 
 /// Indicates that a command failed.
 #[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
 pub enum Error {
     /// Indicates that the output is closed or full.
     #[snafu(display("failed to write the output: {source}"))]
@@ -22,15 +59,42 @@ pub enum Error {
     /// Indicates that a manifest could not be made.
     #[snafu(display("{source}"))]
     MakeManifest { source: manifests::Error },
-    /// Indicates that the process could not be prepared for serving.
-    #[snafu(display("failed to prepare for serving: {source}"))]
-    Prepare { source: io::Error },
     /// Indicates that the end of the process could not be listened for.
     #[snafu(display("{source}"))]
     ListenForEnd { source: ShutdownError },
     /// Indicates that the API could not be served.
     #[snafu(display("{source}"))]
     Serve { source: ServeError },
+    /// Indicates that there is no cluster to ask.
+    #[snafu(display("{source}"), context(false))]
+    Connect { source: ConnectError },
+    /// Indicates that the cluster did not answer as wanted.
+    #[snafu(display("{source}"), context(false))]
+    Request { source: RequestError },
+    /// Indicates that a change was refused.
+    #[snafu(display("{source}"), context(false))]
+    Change { source: ChangeError },
+    /// Indicates that a file could not be rendered.
+    #[snafu(display("{source}"), context(false))]
+    Render { source: RenderError },
+    /// Indicates that a cluster lacks something that the operators need.
+    #[snafu(display("{failed} of {all} checks failed"))]
+    FailChecks { failed: usize, all: usize },
+    /// Indicates that the pages of `man` could not be written.
+    #[snafu(display("failed to write pages to {}: {source}: give --dir a directory that you may write to", dir.display()))]
+    WriteMan { dir: PathBuf, source: io::Error },
+    /// Indicates that the words of the user name nothing.
+    #[snafu(display("{source}"))]
+    NameObject { source: NameError },
+    /// Indicates that an object has no YAML form.
+    #[snafu(display("failed to write the answer as YAML: {source}"))]
+    WriteObject { source: serde_saphyr::ser::Error },
+    /// Indicates that operators do not run.
+    #[snafu(display("{source}"), context(false))]
+    RunOperators { source: run::RunError },
+    /// Indicates that the platform does not run.
+    #[snafu(display("{source}"), context(false))]
+    RunPlatform { source: up::UpError },
     /// Indicates that there is nothing of that name.
     #[snafu(display("there is no {what} {name:?}: choose from {}", known.join(", ")))]
     FindName { what: &'static str, name: String, known: Vec<String> },
@@ -44,71 +108,57 @@ impl Error {
 }
 
 /// Runs one command.
-pub fn run(command: &Command, output: &mut dyn Write) -> Result<(), Error> {
+pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending, Error> {
     match command {
-        Command::Crds { kinds } => crds(kinds, output),
-        Command::Rbac => {
-            for manifest in manifests::rbac().context(MakeManifestSnafu)? {
-                document(&manifest.yaml, output)?;
-            }
-            Ok(())
+        Command::Crds(arguments) => crds::run(arguments, console),
+        Command::Rbac => documents(manifests::rbac(), console),
+        Command::Manager(arguments) => manager::run(arguments, console),
+        Command::Samples(arguments) => samples::run(arguments, console),
+        Command::Summary => {
+            summary::print(console.output).context(WriteOutputSnafu)?;
+            Ok(Ending::Done)
         }
-        Command::Samples { names, list } => print_samples(names, *list, output),
-        Command::Summary => summary::print(output).context(WriteOutputSnafu),
-        Command::Apiserver { listen, data_dir, kubeconfig } => {
-            let options =
-                ServeOptions { listen: *listen, data_dir: data_dir.clone(), kubeconfig: kubeconfig.clone() };
-            apiserver::run(options, output)
-        }
+        Command::Power(arguments) => power::run(arguments, console).await,
+        Command::Pause(arguments) => pause::pause(arguments, console).await,
+        Command::Resume(arguments) => pause::resume(arguments, console).await,
+        Command::Adopt(arguments) => adopt::run(arguments, console).await,
+        Command::Release(arguments) => release::run(arguments, console).await,
+        Command::Render(arguments) => render::run(arguments, console).await,
+        Command::Export(arguments) => export::run(arguments, console).await,
+        Command::Doctor(arguments) => doctor::run(arguments, console).await,
+        Command::Completion(arguments) => shell::completion(arguments, console),
+        Command::Man(arguments) => shell::man(arguments, console),
+        Command::Up(arguments) => Ok(up::run(arguments, console).await?),
+        Command::Run(arguments) => Ok(run::run(arguments).await?),
+        Command::Get(arguments) => get::run(arguments, console).await,
+        Command::Describe(arguments) => describe::run(arguments, console).await,
+        Command::Why(arguments) => why::run(arguments, console).await,
+        Command::Events(arguments) => events::run(arguments, console).await,
+        Command::Watch(arguments) => watch::run(arguments, console).await,
+        Command::Apiserver(arguments) => apiserver::run(arguments, console).await,
     }
 }
 
-fn document(yaml: &str, output: &mut dyn Write) -> Result<(), Error> {
-    write!(output, "---\n{yaml}").context(WriteOutputSnafu)
+/// Writes what was generated.
+fn documents(
+    manifests: Result<Vec<Manifest>, manifests::Error>,
+    console: &mut Console<'_>,
+) -> Result<Ending, Error> {
+    for manifest in manifests.context(MakeManifestSnafu)? {
+        document(&manifest.yaml, console)?;
+    }
+    Ok(Ending::Done)
 }
 
-fn crds(kinds: &[String], output: &mut dyn Write) -> Result<(), Error> {
-    let definitions = definitions();
-    for kind in kinds {
-        if !definitions.iter().any(|definition| goes_by(definition, kind)) {
-            let known: Vec<String> =
-                definitions.iter().map(|definition| definition.spec.names.kind.clone()).collect();
-            return FindNameSnafu { what: "kind", name: kind, known }.fail();
-        }
-    }
-    let wanted = |definition: &&CustomResourceDefinition| {
-        kinds.is_empty() || kinds.iter().any(|kind| goes_by(definition, kind))
-    };
-    for definition in definitions.iter().filter(wanted) {
-        document(&manifests::crd(definition).context(MakeManifestSnafu)?.yaml, output)?;
-    }
-    Ok(())
+/// Writes one of several YAML documents.
+fn document(yaml: &str, console: &mut Console<'_>) -> Result<(), Error> {
+    write!(console.output, "---\n{yaml}").context(WriteOutputSnafu)
 }
 
-/// Whether a user may mean this kind by that word.
-fn goes_by(definition: &CustomResourceDefinition, word: &str) -> bool {
-    let names = &definition.spec.names;
-    [&names.kind, &names.plural]
-        .into_iter()
-        .chain(names.short_names.iter().flatten())
-        .any(|name| name.eq_ignore_ascii_case(word))
-}
-
-fn print_samples(names: &[String], list: bool, output: &mut dyn Write) -> Result<(), Error> {
-    for name in names {
-        if !samples().iter().any(|sample| sample.name == *name) {
-            let known: Vec<String> = samples().iter().map(|sample| sample.name.to_owned()).collect();
-            return FindNameSnafu { what: "sample", name, known }.fail();
-        }
-    }
-    for sample in
-        samples().iter().filter(|sample| names.is_empty() || names.iter().any(|name| name == sample.name))
-    {
-        if list {
-            writeln!(output, "{}", sample.name).context(WriteOutputSnafu)?;
-        } else {
-            document(sample.manifest, output)?;
-        }
-    }
-    Ok(())
+/// Writes one JSON document.
+fn write_json(document: &impl Serialize, console: &mut Console<'_>) -> Result<(), Error> {
+    serde_json::to_writer_pretty(&mut *console.output, document)
+        .map_err(io::Error::from)
+        .and_then(|()| writeln!(console.output))
+        .context(WriteOutputSnafu)
 }

@@ -8,9 +8,9 @@ use crate::roles;
 
 /// What the design has and this build has not.
 const MISSING: [&str; 3] = [
-    "vitistack up: the platform on one machine, with its own Kubernetes API",
-    "vitistack run: the operators that act on these kinds",
-    "vitistack operator, bootstrap, get, describe, why, plan: the REST service, attestation, and the user's commands",
+    "vitistack plan: what a manifest would change, before it does",
+    "vitistack operator: the REST service and the dashboard",
+    "clusters, more providers, vitistack bootstrap: attestation",
 ];
 
 /// Prints the kinds, the manifests and the gaps.

@@ -1,8 +1,20 @@
 //! The binary as a person uses it.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
 
+mod changes;
 mod crash;
+#[cfg(feature = "integration")]
+mod deployment;
+mod doctor;
+mod export;
+mod lines;
+mod reading;
+#[cfg(feature = "integration")]
+mod real;
+mod render;
+mod stage;
+mod up;
 
 use std::process::{Command, Output, Stdio};
 
@@ -27,8 +39,14 @@ fn told(arguments: &[&str]) -> String {
 fn every_command_explains_itself() {
     let pages = [
         &["--help"][..],
+        &["get", "--help"],
+        &["describe", "--help"],
+        &["why", "--help"],
+        &["events", "--help"],
+        &["watch", "--help"],
         &["crds", "--help"],
         &["rbac", "--help"],
+        &["manager", "--help"],
         &["samples", "--help"],
         &["summary", "--help"],
     ];
@@ -45,6 +63,18 @@ fn samples_are_listed_and_printed_as_they_are_written() {
     insta::assert_snapshot!(told(&["samples", "--list"]));
     let printed = String::from_utf8(vitistack(&["samples", "machine-basic"]).stdout).unwrap();
     assert_eq!(printed, format!("---\n{}", include_str!("../../../../config/samples/machine-basic.yaml")));
+}
+
+#[test]
+fn the_operators_are_printed_as_config_has_them() {
+    let printed = String::from_utf8(vitistack(&["manager"]).stdout).unwrap();
+    let file = include_str!("../../../../config/manager/manager.yaml");
+    assert_eq!(printed.strip_prefix("---\n"), file.split_once('\n').map(|(_header, rest)| rest));
+    let more =
+        String::from_utf8(vitistack(&["manager", "--image", "other:1", "--replicas", "3"]).stdout).unwrap();
+    for line in ["image: other:1", "replicas: 3", "kind: PodDisruptionBudget"] {
+        assert!(more.contains(line) && !printed.contains(line), "{line}");
+    }
 }
 
 #[test]

@@ -83,31 +83,40 @@ pub async fn apply(
     desired: &Child,
     observed: Option<&DynamicObject>,
 ) -> Result<Applied, ApplyError> {
+    Ok(apply_heard(client, manager, owner, desired, observed).await?.0)
+}
+
+/// Does what [`apply`] does and returns the object too, as the server told it; none if the server was not asked.
+pub async fn apply_heard(
+    client: &Client,
+    manager: &str,
+    owner: &Ownership,
+    desired: &Child,
+    observed: Option<&DynamicObject>,
+) -> Result<(Applied, Option<DynamicObject>), ApplyError> {
     let mut desired = desired.clone();
     let child = desired.to_string();
     stamp(&mut desired, owner).context(WriteObjectSnafu { child: &child })?;
     let name = desired.object.name_any();
     let api = desired.api(client);
-    let read;
-    let observed = if observed.is_some() {
-        observed
-    } else {
-        read = api.get_opt(&name).await.with_context(|_| ReadObjectSnafu { child: &child })?;
-        read.as_ref()
+    let read = match observed {
+        Some(_) => None,
+        None => api.get_opt(&name).await.with_context(|_| ReadObjectSnafu { child: &child })?,
     };
     let mut parameters = PatchParams::apply(manager);
-    if let Some(observed) = observed {
+    if let Some(observed) = observed.or(read.as_ref()) {
         ensure!(owner.holds(observed), TakeOverObjectSnafu { child, owner: owner.to_string() });
         if stands(&desired.object, observed).context(WriteObjectSnafu { child: &child })? {
-            return Ok(Applied::Unchanged);
+            return Ok((Applied::Unchanged, read));
         }
         desired.object.metadata.uid.clone_from(&observed.metadata.uid);
         parameters = parameters.force();
     }
-    api.patch(&name, &parameters, &Patch::Apply(&desired.object))
+    let written = api
+        .patch(&name, &parameters, &Patch::Apply(&desired.object))
         .await
         .context(ApplyObjectSnafu { child })?;
-    Ok(Applied::Written)
+    Ok((Applied::Written, Some(written)))
 }
 
 /// Whether `desired` was applied for `owner` before and still stands: an apply would send nothing.

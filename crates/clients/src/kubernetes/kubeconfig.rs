@@ -3,11 +3,22 @@
 //! Such a file is hostile until checked: it can name programs to run, files of ours to read and hosts to send
 //! credentials to. Only inline data and an https server are accepted.
 
+use std::time::Duration;
+
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig},
 };
 use snafu::{OptionExt, Snafu, ensure};
+use tower::timeout::TimeoutLayer;
+
+/// A server that is there takes a connection sooner than this.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// A server that works begins to answer sooner than this; the webhooks that it asks have at most as long.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// A connection on which nothing comes for so long is dead: longer than a quiet watch lasts.
+const SILENCE_LIMIT: Duration = Duration::from_mins(6);
 
 /// One thing in a kubeconfig that we do not accept. Never carries a value of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Snafu)]
@@ -112,18 +123,23 @@ fn check_user(user: &AuthInfo) -> Result<(), Refusal> {
     }
 }
 
-/// Makes a client from the bytes of a kubeconfig, after [`check`]. Nothing is sent.
+/// Makes a client from the bytes of a kubeconfig, after [`check`]. Nothing is sent. The client waits for nothing without
+/// end, because nobody here looks after that cluster.
 pub async fn client_from_kubeconfig(bytes: &[u8]) -> Result<Client, KubeconfigError> {
     let kubeconfig = std::str::from_utf8(bytes)
         .ok()
         .and_then(|text| Kubeconfig::from_yaml(text).ok())
         .context(ParseKubeconfigSnafu)?;
     check(&kubeconfig).map_err(|refusal| KubeconfigError::AcceptKubeconfig { refusal })?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .ok()
         .context(UseKubeconfigSnafu)?;
-    Client::try_from(config).ok().context(UseKubeconfigSnafu)
+    config.connect_timeout = Some(CONNECT_LIMIT);
+    config.read_timeout = Some(SILENCE_LIMIT);
+    config.reset_reader_on_write = true;
+    let builder = ClientBuilder::try_from(config).ok().context(UseKubeconfigSnafu)?;
+    Ok(builder.with_layer(&TimeoutLayer::new(ANSWER_LIMIT)).build())
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ mod status;
 
 use std::error::Error;
 
-pub use apply::{APPLIED_ANNOTATION, Applied, ApplyError, apply, fingerprint, is_applied};
+pub use apply::{APPLIED_ANNOTATION, Applied, ApplyError, apply, apply_heard, fingerprint, is_applied};
 pub use child::{Child, ChildError, Ownership};
 pub use contains::contains;
 pub use kubeconfig::{KubeconfigError, Refusal, check, client_from_kubeconfig};
-pub use prune::{DeleteError, delete, stale};
+pub use prune::{DeleteError, delete, delete_heard, stale};
 pub use status::{StatusError, apply_status};
 
 /// Says what went wrong with a request in one sentence.

@@ -3,6 +3,7 @@
 use kube::{
     Client, ResourceExt,
     api::{DeleteParams, Preconditions},
+    core::DynamicObject,
 };
 use snafu::{ResultExt, Snafu};
 
@@ -37,18 +38,32 @@ pub fn stale<'a>(observed: &'a [Child], desired: &[Child], owner: &Ownership) ->
 /// A successor of the same name has another uid and is left alone; an object that is gone, or on its way out, needs
 /// no request.
 pub async fn delete(client: &Client, child: &Child) -> Result<Applied, DeleteError> {
+    delete_heard(client, child).await.map(|(applied, _)| applied)
+}
+
+/// Does what [`delete`] does and returns too what is left of the object, as the server told it: an object that somebody
+/// has to let go first, or none if this very object is gone.
+pub async fn delete_heard(
+    client: &Client,
+    child: &Child,
+) -> Result<(Applied, Option<DynamicObject>), DeleteError> {
     if child.object.metadata.deletion_timestamp.is_some() {
-        return Ok(Applied::Unchanged);
+        return Ok((Applied::Unchanged, Some(child.object.clone())));
     }
     let parameters = DeleteParams::background()
         .preconditions(Preconditions { uid: child.object.metadata.uid.clone(), resource_version: None });
     match child.api(client).delete(&child.object.name_any(), &parameters).await {
-        Ok(_) => Ok(Applied::Written),
+        Ok(answer) => Ok((Applied::Written, answer.left().filter(is_leaving))),
         // Gone, or replaced by a successor.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Applied::Unchanged),
-        Err(error) if is_conflict(&error) => Ok(Applied::Unchanged),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok((Applied::Unchanged, None)),
+        Err(error) if is_conflict(&error) => Ok((Applied::Unchanged, None)),
         Err(error) => Err(error).context(DeleteObjectSnafu { child: child.to_string() }),
     }
+}
+
+/// Whether the object is still there. Of some kinds a server also tells the last state of what is gone.
+fn is_leaving(object: &DynamicObject) -> bool {
+    object.metadata.deletion_timestamp.is_some() && !object.finalizers().is_empty()
 }
 
 #[cfg(test)]

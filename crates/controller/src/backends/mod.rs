@@ -1,5 +1,6 @@
 //! From a MachineProvider to the backend that talks to it: opened when it appears, opened anew when it changed.
 
+pub mod kubevirt;
 mod registry;
 mod simulated;
 

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use tracing::Instrument;
 use vitistack_clients::kubernetes::is_conflict;
 use vitistack_machine::{Backend, BackendError, Order, Progress, Target};
-use vitistack_plan::machine::{Action, Step, identity};
+use vitistack_plan::{
+    datacenter::pass_over,
+    machine::{Action, Step, identity},
+};
 use vitistack_runtime::finalizer;
 use vitistack_types::{labels, v1alpha1::Machine};
 
@@ -135,10 +138,6 @@ fn hand_back_patch(machine: &Machine, placement: &str, now: Timestamp) -> Value 
         .flatten()
         .filter(|finalizer| finalizer.as_str() != labels::MACHINE_CLEANUP)
         .collect();
-    let before = machine.annotations().get(labels::PASSED_OVER).map(String::as_str).unwrap_or_default();
-    let stays = |entry: &&str| !entry.is_empty() && entry.split('@').next() != Some(placement);
-    let note = format!("{placement}@{now:.0}");
-    let passed_over: Vec<&str> = before.split(',').filter(stays).chain([note.as_str()]).collect();
     json!({ "metadata": {
         "uid": metadata.uid,
         "resourceVersion": metadata.resource_version,
@@ -147,7 +146,7 @@ fn hand_back_patch(machine: &Machine, placement: &str, now: Timestamp) -> Value 
             labels::PLACEMENT: null,
             labels::ZONE: null,
             labels::PLACEMENT_REASON: null,
-            labels::PASSED_OVER: passed_over.join(","),
+            labels::PASSED_OVER: pass_over(machine, placement, now),
         },
     }})
 }

@@ -43,12 +43,11 @@ impl MachineReconciler {
             is_own_cluster_offered: self.is_own_cluster_offered,
         };
         match locate(machine, &places) {
-            Location::Undecided => Charge::Others,
             Location::Nowhere(refusal) => Charge::Nobody(refusal),
             Location::At(place) if self.type_of(&place) == Some(self.backends.provider_type()) => {
                 Charge::Ours(place)
             }
-            Location::At(_) => Charge::Others,
+            Location::At(_) | Location::Undecided => Charge::Others,
         }
     }
 

@@ -301,7 +301,7 @@ impl MachineReconciler {
             let snapshot = snapshot(machine, desired, &observed, twin, placement, no_room.as_ref());
             self.report(&snapshot, &verdict, refused, (self.caches.clock)()).await?;
         }
-        Ok(outcome(&verdict, kind))
+        outcome(&verdict, kind)
     }
 
     /// Whether a provider's silence is too short to be told.
@@ -345,16 +345,16 @@ fn blocked(refusal: &Refusal) -> Outcome {
     Outcome::Blocked { reason: refusal.reason.to_owned(), fix: refusal.message.clone() }
 }
 
-fn outcome(verdict: &Verdict, failure: Option<ErrorKind>) -> Outcome {
-    let wait = |what: &String| Outcome::Wait { waiting_for: what.clone(), after: LOOK_AGAIN };
+fn outcome(verdict: &Verdict, failure: Option<ErrorKind>) -> Result<Outcome, ReconcileError> {
+    let wait = |what: &String| Ok(Outcome::Wait { waiting_for: what.clone(), after: LOOK_AGAIN });
+    // Tried again, ever less often, and counted by its reason.
+    let fail = |refusal: &Refusal| Err(ReconcileError::new(refusal.reason, refusal.message.clone()));
     match verdict {
-        Verdict::Settled | Verdict::Paused => Outcome::Done,
+        Verdict::Settled | Verdict::Paused => Ok(Outcome::Done),
         Verdict::Waiting(what) | Verdict::Deleting(what) => wait(what),
-        Verdict::Unknown(refusal) => Outcome::Retry { after: None, cause: refusal.message.clone() },
-        // No room and a refusal may end without any change here, so they are tried again, ever less often.
-        Verdict::Blocked(refusal) if failure.is_some() => {
-            Outcome::Retry { after: None, cause: refusal.message.clone() }
-        }
-        Verdict::Blocked(refusal) => blocked(refusal),
+        Verdict::Unknown(refusal) | Verdict::Failing(refusal) => fail(refusal),
+        // No room and a refusal may end without any change here.
+        Verdict::Blocked(refusal) if failure.is_some() => fail(refusal),
+        Verdict::Blocked(refusal) => Ok(blocked(refusal)),
     }
 }

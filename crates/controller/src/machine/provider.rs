@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
-use vitistack_plan::{Redacted, Refusal};
 use vitistack_runtime::{Controller, Lane, Outcome, ReconcileError, Reconciler};
 use vitistack_types::{
-    conditions::reason,
     labels,
     v1alpha1::{MachineProvider, ProviderType},
 };
 
 use crate::{
-    Caches, Index, Secrets,
+    Caches, Index,
     backends::{Backends, Source},
+    machine_provider::credentials,
 };
 
 /// Opens and closes backends.
@@ -75,13 +74,16 @@ impl Reconciler<MachineProvider> for ProviderReconciler {
             return Ok(Outcome::Done);
         }
         let name = name(&provider);
-        let (credentials, credentials_version) = match credentials(&self.caches.secrets, &provider).await? {
+        let credentials = match credentials(&self.caches, &provider).await?.transpose() {
             Ok(credentials) => credentials,
             Err(refusal) => {
                 self.backends.refuse(&name, refusal.clone());
                 return Ok(Outcome::Blocked { reason: refusal.reason.to_owned(), fix: refusal.message });
             }
         };
+        let secret = provider.spec.credentials.as_ref().map(|credentials| &credentials.secret_ref.name);
+        let namespace = provider.namespace().unwrap_or_default();
+        let credentials_version = secret.and_then(|secret| self.caches.secrets.version(&namespace, secret));
         let source = Source { provider: Some(provider), credentials, credentials_version };
         match self.backends.open(&name, &source).await {
             Ok(()) => Ok(Outcome::Done),
@@ -100,37 +102,4 @@ impl Reconciler<MachineProvider> for ProviderReconciler {
     fn rest(&self) {
         self.backends.close_all();
     }
-}
-
-/// Credentials and the version of the Secret that they are in.
-type Credentials = (Option<Redacted<Vec<u8>>>, Option<String>);
-
-/// The credentials that a provider names, or what is wrong with them.
-pub(crate) async fn credentials(
-    secrets: &Secrets,
-    provider: &MachineProvider,
-) -> Result<Result<Credentials, Refusal>, ReconcileError> {
-    let Some(reference) = provider.spec.credentials.as_ref().map(|credentials| &credentials.secret_ref)
-    else {
-        return Ok(Ok((None, None)));
-    };
-    let namespace = provider.namespace().unwrap_or_default();
-    let (secret, key) = (&reference.name, &reference.key);
-    let Some(data) = secrets.get(&namespace, secret).await? else {
-        return Ok(Err(Refusal::new(
-            reason::INVALID_CREDENTIALS,
-            format!(
-                "spec.credentials.secretRef.name {secret:?} names nothing in namespace {namespace:?}: create the Secret"
-            ),
-        )));
-    };
-    let Some(content) = data.get(key) else {
-        return Ok(Err(Refusal::new(
-            reason::INVALID_CREDENTIALS,
-            format!(
-                "spec.credentials.secretRef.key {key:?} is not in Secret {secret:?}: add it, or name a key that is there"
-            ),
-        )));
-    };
-    Ok(Ok((Some(content.clone()), secrets.version(&namespace, secret))))
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use kube::Client;
 use serde_json::json;
+use vitistack_types::v1alpha1::{Machine, MachinePhase};
 
-use crate::stage::{Counted, Stage, ready};
+use crate::stage::{Counted, Stage, condition, ready};
 
 async fn stage_with_provider() -> Stage {
     let stage = Stage::new().await;
@@ -41,4 +42,216 @@ async fn a_machine_is_made_kept_and_deleted_with_few_writes() {
     stage.until_gone("vm").await;
     assert_eq!(counted.total(), settled + 1, "{:?}", counted.writes());
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_told_and_the_machine_goes_on_when_it_is_there() {
+    let stage = stage_with_provider().await;
+    let running = stage.run();
+    let mut told = Vec::new();
+
+    stage
+        .create("Machine", "huge", json!({ "template": "huge", "providerRef": { "name": "simulated-a" } }))
+        .await;
+    told.push(stage.until_reason("huge", "TemplateNotFound").await);
+    let class = json!({ "resources": { "cpu": { "cores": 8 }, "memory": { "size": "16Gi" } }, "disks": [{ "name": "root", "size": "80Gi" }] });
+    stage.create("MachineClass", "huge", class).await;
+    stage.until_reason("huge", "Running").await;
+
+    let networks = json!([{ "name": "eth0", "networkName": "late" }]);
+    stage
+        .create(
+            "Machine",
+            "networked",
+            json!({ "template": "small", "providerRef": { "name": "simulated-a" }, "networks": networks }),
+        )
+        .await;
+    told.push(stage.until_reason("networked", "NetworkConfigurationNotFound").await);
+    stage.create("NetworkConfiguration", "late", json!({ "bridge": "br0", "vlan": 7 })).await;
+    stage.until_reason("networked", "Running").await;
+
+    let cloud_init = json!({ "secretRef": { "name": "boot", "key": "userdata" } });
+    stage
+        .create(
+            "Machine",
+            "secretive",
+            json!({ "template": "small", "providerRef": { "name": "simulated-a" }, "cloudInit": cloud_init }),
+        )
+        .await;
+    told.push(stage.until_reason("secretive", "SecretNotFound").await);
+    stage.create_secret("boot", &[("other", "x")]).await;
+    told.push(stage.until_reason("secretive", "SecretKeyNotFound").await);
+    stage.change_secret("boot", &[("userdata", "#cloud-config\n")]).await;
+    stage.until_reason("secretive", "Running").await;
+
+    stage
+        .create("Machine", "nowhere", json!({ "template": "small", "providerRef": { "name": "nobody" } }))
+        .await;
+    told.push(stage.until_reason("nowhere", "ProviderNotFound").await);
+    stage.create("MachineProvider", "nobody", json!({ "type": "simulated" })).await;
+    stage.until_reason("nowhere", "Running").await;
+
+    stage.create("Machine", "homeless", json!({ "template": "small" })).await;
+    told.push(stage.until_reason("homeless", "NoDefaultProvider").await);
+    annotate(&stage, "simulated-a", Some("true")).await;
+    stage.until_reason("homeless", "Running").await;
+    annotate(&stage, "nobody", Some("true")).await;
+    stage.create("Machine", "torn", json!({ "template": "small" })).await;
+    told.push(stage.until_reason("torn", "SeveralDefaultProviders").await);
+    annotate(&stage, "nobody", None).await;
+    stage.until_reason("torn", "Running").await;
+
+    insta::assert_snapshot!(told.join("\n"));
+    assert_eq!(
+        stage.events("huge").await.first().map(|event| event.split(':').next().unwrap().to_owned()),
+        Some("Warning TemplateNotFound".to_owned())
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_change_of_the_spec_reaches_the_machine_or_is_told() {
+    let stage = stage_with_provider().await;
+    let running = stage.run();
+    stage.create("Machine", "vm", small()).await;
+    stage.until_reason("vm", "Running").await;
+
+    stage.change("Machine", "vm", json!({ "spec": { "powerState": "Stopped" } })).await;
+    stage.until_reason("vm", "Stopped").await;
+    stage.change("Machine", "vm", json!({ "spec": { "powerState": "Running" } })).await;
+    stage.until_reason("vm", "Running").await;
+
+    stage.change("Machine", "vm", json!({ "spec": { "resources": { "cpu": { "cores": 4 } } } })).await;
+    let up_to_date =
+        |machine: &Machine| condition(machine, "UpToDate").map(|condition| condition.reason.clone());
+    stage.until("vm", |machine| up_to_date(machine).as_deref() == Some("RestartRequired")).await;
+    stage
+        .change(
+            "Machine",
+            "vm",
+            json!({ "metadata": { "annotations": { "vitistack.io/restart-at": "2026-01-01T00:00:00Z" } } }),
+        )
+        .await;
+    stage
+        .until("vm", |machine| {
+            up_to_date(machine).as_deref() == Some("AsSpecified") && ready(machine).0 == "Running"
+        })
+        .await;
+
+    stage.change("Machine", "vm", json!({ "spec": { "disks": [{ "name": "data", "size": "5Gi" }] } })).await;
+    stage
+        .until("vm", |machine| {
+            machine.status.as_ref().unwrap().observed_generation == machine.metadata.generation
+                && ready(machine).0 == "Running"
+        })
+        .await;
+    assert_eq!(stage.disks("vm").await, ["data 5Gi", "root 20Gi"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_machine_is_left_alone_and_goes_on_afterwards() {
+    let stage = stage_with_provider().await;
+    let running = stage.run();
+    stage.create("Machine", "vm", small()).await;
+    stage.until_reason("vm", "Running").await;
+    stage
+        .change("Machine", "vm", json!({ "metadata": { "annotations": { "vitistack.io/paused": "true" } } }))
+        .await;
+    stage.until_reason("vm", "Paused").await;
+    stage.change("Machine", "vm", json!({ "spec": { "powerState": "Stopped" } })).await;
+    stage.delete("Machine", "vm").await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(stage.machines().get("vm").await.unwrap().status.unwrap().phase, Some(MachinePhase::Running));
+    stage
+        .change("Machine", "vm", json!({ "metadata": { "annotations": { "vitistack.io/paused": null } } }))
+        .await;
+    stage.until_gone("vm").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_machine_is_held_until_it_is_adopted_and_nothing_is_made_twice() {
+    let stage = stage_with_provider().await;
+    let running = stage.run();
+    stage.create("Machine", "vm", small()).await;
+    let first = stage.until("vm", |machine| ready(machine).0 == "Running").await;
+    running.stop().await;
+    // The control plane is lost and restored: the same object, with another UID.
+    stage.change("Machine", "vm", json!({ "metadata": { "finalizers": null } })).await;
+    stage.delete("Machine", "vm").await;
+    let annotations = first.metadata.annotations.clone().unwrap();
+    stage.create_annotated("Machine", "vm", small(), &annotations).await;
+    let running = stage.run();
+    let told = stage.until_reason("vm", "IdentityHeld").await;
+    assert!(told.contains("vitistack.io/adopted"), "{told}");
+    let uid = stage.machines().get("vm").await.unwrap().metadata.uid.unwrap();
+    stage
+        .change("Machine", "vm", json!({ "metadata": { "annotations": { "vitistack.io/adopted": uid } } }))
+        .await;
+    let adopted = stage.until("vm", |machine| ready(machine).0 == "Running").await;
+    assert_eq!(adopted.status.unwrap().vm_name, first.status.unwrap().vm_name, "the same real machine");
+    stage.delete("Machine", "vm").await;
+    stage.until_gone("vm").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_goes_although_everything_it_refers_to_is_gone() {
+    let stage = stage_with_provider().await;
+    let running = stage.run();
+    stage.create("NetworkConfiguration", "net", json!({ "bridge": "br0" })).await;
+    let networks = json!([{ "name": "eth0", "networkName": "net" }]);
+    stage
+        .create(
+            "Machine",
+            "vm",
+            json!({ "template": "small", "providerRef": { "name": "simulated-a" }, "networks": networks }),
+        )
+        .await;
+    stage.until_reason("vm", "Running").await;
+    stage.delete("NetworkConfiguration", "net").await;
+    stage.until_reason("vm", "NetworkConfigurationNotFound").await;
+    stage.delete("Machine", "vm").await;
+    stage.until_gone("vm").await;
+    assert_eq!(stage.disks("vm").await, Vec::<String>::new());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_is_away_is_told_once_and_its_machines_are_found_again() {
+    let stage = stage_with_provider().await;
+    stage.create("MachineProvider", "simulated-b", json!({ "type": "simulated" })).await;
+    let running = stage.run();
+    stage
+        .change("MachineProvider", "simulated-a", json!({ "spec": { "simulated": { "unreachable": true } } }))
+        .await;
+    stage.create("Machine", "away", small()).await;
+    stage.until_reason("away", "SimulatedProviderError").await;
+    stage
+        .create("Machine", "beside", json!({ "template": "small", "providerRef": { "name": "simulated-b" } }))
+        .await;
+    stage.until_reason("beside", "Running").await;
+    stage
+        .change(
+            "MachineProvider",
+            "simulated-a",
+            json!({ "spec": { "simulated": { "unreachable": false } } }),
+        )
+        .await;
+    let machine = stage.until("away", |machine| ready(machine).0 == "Running").await;
+    let types: Vec<&str> =
+        machine.status.as_ref().unwrap().conditions.iter().map(|each| each.type_.as_str()).collect();
+    assert_eq!(
+        types.len(),
+        types.iter().collect::<std::collections::BTreeSet<_>>().len(),
+        "no condition twice"
+    );
+    running.stop().await;
+}
+
+/// Says of a provider that it is the default one, or no longer.
+async fn annotate(stage: &Stage, provider: &str, is_default: Option<&str>) {
+    let annotations = json!({ "vitistack.io/is-default-provider": is_default });
+    stage.change("MachineProvider", provider, json!({ "metadata": { "annotations": annotations } })).await;
 }

@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod datacenter;
 mod faults;
+mod kubevirt_reader;
 mod machine;
+mod machine_provider;
+mod placing;
 mod stage;

@@ -12,7 +12,9 @@ use axum::body::Body;
 use clap::Parser;
 use http::{Method, Request, Response};
 use k8s_openapi::{
-    api::events::v1::Event, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::{core::v1::Secret, events::v1::Event},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
     Api, Client,
@@ -25,10 +27,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 use vitistack_apiserver::{ApiServer, ApiService};
-use vitistack_controller::{Caches, backends::SimulatedOpener, machine::MachineOperator};
-use vitistack_machine::simulated::{MemoryStore, WorldStore};
+use vitistack_controller::{Caches, Needs, backends::SimulatedOpener, machine::MachineOperator};
+use vitistack_machine::simulated::{MemoryStore, Settings, WorldStore, world::World};
 use vitistack_runtime::{KitArgs, Process};
 use vitistack_types::{definitions, v1alpha1::Machine};
+
+/// Every cache is filled.
+pub const EVERYTHING: Needs = Needs { datacenters: true, networks: true, secrets: true };
 
 /// Longest wait for anything; reached only when something is broken.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -40,7 +45,7 @@ struct Arguments {
 }
 
 /// Settings of an operator without lease and listeners that looks again every second.
-fn settings() -> KitArgs {
+pub fn settings() -> KitArgs {
     let quiet = ["--leader-election=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
     Arguments::parse_from([&["test", "--reconcile-interval=1s"], &quiet[..]].concat()).kit
 }
@@ -134,7 +139,7 @@ impl Stage {
     /// Starts the operator of simulated providers with a client of its own.
     pub fn run_with(&self, client: Client) -> Running {
         let mut process = Process::new(settings(), client.clone());
-        let caches = Caches::new(&mut process, client);
+        let caches = Caches::new(&mut process, client, EVERYTHING);
         let store: Arc<dyn WorldStore> = Arc::new(self.world.clone());
         let opener = SimulatedOpener::new(Arc::new(move |_| Arc::clone(&store)));
         let name = "simulated-operator";
@@ -163,8 +168,20 @@ impl Stage {
 
     /// Creates an object of ours in the namespace default.
     pub async fn create(&self, kind: &str, name: &str, spec: Value) {
+        self.create_annotated(kind, name, spec, &BTreeMap::new()).await;
+    }
+
+    /// Creates an object of ours that has annotations already.
+    pub async fn create_annotated(
+        &self,
+        kind: &str,
+        name: &str,
+        spec: Value,
+        annotations: &BTreeMap<String, String>,
+    ) {
         let manifest = json!({
-            "apiVersion": "vitistack.io/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec,
+            "apiVersion": "vitistack.io/v1alpha1", "kind": kind, "spec": spec,
+            "metadata": { "name": name, "annotations": annotations },
         });
         let object: DynamicObject = serde_json::from_value(manifest).unwrap();
         self.dynamic(kind).create(&PostParams::default(), &object).await.unwrap();
@@ -177,6 +194,38 @@ impl Stage {
 
     pub async fn delete(&self, kind: &str, name: &str) {
         self.dynamic(kind).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Creates a Secret.
+    pub async fn create_secret(&self, name: &str, data: &[(&str, &str)]) {
+        let data: BTreeMap<&str, &str> = data.iter().copied().collect();
+        let secret: Secret =
+            serde_json::from_value(json!({ "metadata": { "name": name }, "stringData": data })).unwrap();
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), "default");
+        api.create(&PostParams::default(), &secret).await.unwrap();
+    }
+
+    /// Adds to a Secret.
+    pub async fn change_secret(&self, name: &str, data: &[(&str, &str)]) {
+        let data: BTreeMap<&str, &str> = data.iter().copied().collect();
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), "default");
+        let patch = Patch::Merge(json!({ "stringData": data }));
+        api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// The disks that the simulated world has for machines of this name, with their sizes.
+    pub async fn disks(&self, machine: &str) -> Vec<String> {
+        let stored = self.world.load().await.unwrap();
+        let records = stored.records.iter().map(Vec::as_slice);
+        let world = World::restore(Settings::default(), records, jiff::Timestamp::now()).unwrap();
+        let stem = format!("{machine}-");
+        let mut disks: Vec<String> = world
+            .volumes()
+            .filter(|volume| volume.name.starts_with(&stem))
+            .map(|volume| format!("{} {}", volume.shape.disk, volume.shape.size))
+            .collect();
+        disks.sort();
+        disks
     }
 
     pub fn machines(&self) -> Api<Machine> {
@@ -232,4 +281,9 @@ pub fn ready(machine: &Machine) -> (String, String) {
     let conditions = machine.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
     ready.map(|ready| (ready.reason.clone(), ready.message.clone())).unwrap_or_default()
+}
+
+/// A condition of the Machine.
+pub fn condition<'a>(machine: &'a Machine, type_: &str) -> Option<&'a Condition> {
+    machine.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
 }

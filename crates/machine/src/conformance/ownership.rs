@@ -44,6 +44,27 @@ pub(super) async fn failed_create_is_made_good(harness: &dyn Harness) -> Result<
     scene.ensure_one(&order).await
 }
 
+pub(super) async fn failed_task_is_told(harness: &dyn Harness) -> Result<(), Failure> {
+    let mut scene = Scene::fresh(harness).await?;
+    let (order, other) = (order("one")?, order("two")?);
+    scene.make(&other).await?;
+    scene.inject(Fault::FailNextTask).await?;
+    let answer = scene.try_create(&order).await;
+    scene.settle().await?;
+    // Where the provider has no tasks, the call itself has failed and has told it.
+    if answer.is_ok() {
+        let told = scene.observe(&order).await?.failure;
+        ensure(told.as_ref().is_some_and(|told| !told.is_empty()), || {
+            "a creation that was taken on failed afterwards, and nobody is told".to_owned()
+        })?;
+        scene.bench.restart().await?;
+        ensure_same("the failure after a restart", &scene.observe(&order).await?.failure, &told)?;
+    }
+    ensure_same("the failure of another machine", &scene.observe(&other).await?.failure, &None)?;
+    scene.make(&order).await?;
+    ensure_same("the failure after the next creation succeeded", &scene.observe(&order).await?.failure, &None)
+}
+
 pub(super) async fn restart_forgets_nothing(harness: &dyn Harness) -> Result<(), Failure> {
     let mut scene = Scene::fresh(harness).await?;
     let order = order("one")?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use snafu::ResultExt;
 use vitistack_plan::machine::{Observed, ObservedMachine};
 
@@ -14,6 +15,20 @@ const ROUNDS: usize = 10;
 /// One bench in use.
 pub(super) struct Scene {
     pub(super) bench: Box<dyn Bench>,
+}
+
+/// How many benches are at work at a time: a real provider takes its time with each.
+pub(super) const AT_A_TIME: usize = 6;
+
+/// Tries something with each of them, a few at a time: each on a bench of its own.
+pub(super) async fn each<Item, Trial>(
+    items: impl IntoIterator<Item = Item, IntoIter: Send>,
+    trial: impl FnMut(Item) -> Trial + Send,
+) -> Result<(), Failure>
+where
+    Trial: Future<Output = Result<(), Failure>> + Send,
+{
+    stream::iter(items).map(trial).buffered(AT_A_TIME).try_collect().await
 }
 
 /// Fails with this text unless it is so.

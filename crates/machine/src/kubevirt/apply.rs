@@ -17,26 +17,42 @@ use super::{
     kind::{Kind, Object, belongs_to, describe},
     observe::{disk_name, is_attached, left_secret},
     plan::plan,
-    read::{Found, uid},
+    read::{Found, Reader, uid},
     virtual_machine::run_strategy,
 };
 use crate::{BackendError, ErrorKind, Order, Progress, Target};
 
+/// Who writes, and who has to hear of it before it is read again.
+pub struct Writer<'a> {
+    /// Writes to the provider's cluster.
+    pub client: &'a Client,
+    /// Reads from it.
+    pub reader: &'a dyn Reader,
+}
+
+impl Writer<'_> {
+    fn assume(&self, kind: Kind, object: Option<DynamicObject>) {
+        if let Some(object) = object {
+            self.reader.assume(kind, object);
+        }
+    }
+}
+
 /// Writes everything that is not as ordered, with the machine switched on or off as asked.
 pub async fn specification(
-    client: &Client,
+    writer: &Writer<'_>,
     settings: &Settings,
     order: &Order,
     found: &Found,
     power: PowerState,
 ) -> Result<Progress, BackendError> {
     refuse(settings, order, found)?;
-    write_all(client, settings, order, found, Some(power)).await
+    write_all(writer, settings, order, found, Some(power)).await
 }
 
 /// Changes a machine that is there.
 pub async fn update(
-    client: &Client,
+    writer: &Writer<'_>,
     settings: &Settings,
     order: &Order,
     found: &Found,
@@ -45,11 +61,11 @@ pub async fn update(
     match update {
         Update::Specification => {
             refuse(settings, order, found)?;
-            write_all(client, settings, order, found, None).await
+            write_all(writer, settings, order, found, None).await
         }
-        Update::Start => switch(client, settings, order, found, PowerState::Running).await,
-        Update::Stop => switch(client, settings, order, found, PowerState::Stopped).await,
-        Update::Restart { request } => restart(client, &order.target, found, request).await,
+        Update::Start => switch(writer, settings, order, found, PowerState::Running).await,
+        Update::Stop => switch(writer, settings, order, found, PowerState::Stopped).await,
+        Update::Restart { request } => restart(writer, &order.target, found, request).await,
     }
 }
 
@@ -74,7 +90,7 @@ fn taken(foreign: &str) -> BackendError {
 }
 
 async fn write_all(
-    client: &Client,
+    writer: &Writer<'_>,
     settings: &Settings,
     order: &Order,
     found: &Found,
@@ -82,40 +98,53 @@ async fn write_all(
 ) -> Result<Progress, BackendError> {
     let planned = plan(settings, order, found);
     for write in changes(settings, order, &planned, found, power) {
-        send(client, &order.target.identity, write).await?;
+        send(writer, &order.target.identity, write).await?;
     }
     Ok(Progress::Done)
 }
 
 /// Sends one request.
-async fn send(client: &Client, identity: &Identity, write: Write) -> Result<(), BackendError> {
+async fn send(writer: &Writer<'_>, identity: &Identity, write: Write) -> Result<(), BackendError> {
     match write {
-        Write::Create { kind, child } => create(client, identity, kind, &child).await,
+        Write::Create { kind, child } => create(writer, identity, kind, &child).await,
         Write::Apply { kind, child, owner, observed } => {
-            kubernetes::apply(client, FIELD_MANAGER, &owner, &child, observed.as_deref())
-                .await
-                .map_err(|error| failure::explain_apply(kind, &place(&child.object), &error))?;
+            let applied =
+                kubernetes::apply_heard(writer.client, FIELD_MANAGER, &owner, &child, observed.as_deref());
+            let (_, object) =
+                applied.await.map_err(|error| failure::explain_apply(kind, &place(&child.object), &error))?;
+            writer.assume(kind, object);
             Ok(())
         }
-        Write::Amend { kind, object, patch } => amend(client, kind, &object, patch).await,
-        Write::Delete { kind, object } => delete(client, kind, &object).await,
+        Write::Amend { kind, object, patch } => amend(writer, kind, &object, patch).await,
+        Write::Delete { kind, object } => delete(writer, kind, &object).await,
     }
 }
 
 /// Makes an object that is written once. One that is there already was made by a request whose answer was not heard, or
 /// it is somebody else's.
-async fn create(client: &Client, identity: &Identity, kind: Kind, child: &Child) -> Result<(), BackendError> {
-    let api = child.api(client);
+async fn create(
+    writer: &Writer<'_>,
+    identity: &Identity,
+    kind: Kind,
+    child: &Child,
+) -> Result<(), BackendError> {
+    let api = child.api(writer.client);
     let name = child.object.name_any();
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let explain =
         |verb: &str, error: &kube::Error| failure::explain(kind, verb, &place(&child.object), error);
     match api.create(&parameters, &child.object).await {
-        Ok(_) => Ok(()),
+        Ok(made) => {
+            writer.reader.assume(kind, made);
+            Ok(())
+        }
         Err(kube::Error::Api(status)) if status.code == 409 => {
             match api.get_opt(&name).await.map_err(|error| explain("read", &error))? {
                 Some(found) if !belongs_to(&found, identity) => Err(taken(&describe(kind, &found))),
-                _ => Ok(()),
+                found => {
+                    writer.assume(kind, found);
+                    Ok(())
+                }
             }
         }
         Err(error) => Err(explain("create", &error)),
@@ -123,7 +152,12 @@ async fn create(client: &Client, identity: &Identity, kind: Kind, child: &Child)
 }
 
 /// Changes a few fields of exactly this object: a successor of its name has another uid, and is left alone.
-async fn amend(client: &Client, kind: Kind, object: &Object, mut patch: Value) -> Result<(), BackendError> {
+async fn amend(
+    writer: &Writer<'_>,
+    kind: Kind,
+    object: &Object,
+    mut patch: Value,
+) -> Result<(), BackendError> {
     if let Some(fields) = patch.as_object_mut() {
         let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
         if let Some(metadata) = metadata.as_object_mut() {
@@ -131,17 +165,22 @@ async fn amend(client: &Client, kind: Kind, object: &Object, mut patch: Value) -
         }
     }
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    api(client, kind, object)
+    let changed = api(writer.client, kind, object)
         .patch(&object.name_any(), &parameters, &Patch::Merge(&patch))
         .await
         .map_err(|error| failure::explain(kind, "change", &place(object), &error))?;
+    writer.reader.assume(kind, changed);
     Ok(())
 }
 
-async fn delete(client: &Client, kind: Kind, object: &Object) -> Result<(), BackendError> {
-    kubernetes::delete(client, &kind.found(object))
+async fn delete(writer: &Writer<'_>, kind: Kind, object: &Object) -> Result<(), BackendError> {
+    let (_, left) = kubernetes::delete_heard(writer.client, &kind.found(object))
         .await
         .map_err(|error| failure::explain_delete(kind, &place(object), &error))?;
+    match left {
+        Some(leaving) => writer.reader.assume(kind, leaving),
+        None => writer.reader.forget(kind, object),
+    }
     Ok(())
 }
 
@@ -153,20 +192,20 @@ fn api(client: &Client, kind: Kind, object: &DynamicObject) -> Api<DynamicObject
 /// Switches a machine on or off, and gives it what else was ordered while at it. Where that cannot be given, the switch
 /// still works.
 async fn switch(
-    client: &Client,
+    writer: &Writer<'_>,
     settings: &Settings,
     order: &Order,
     found: &Found,
     power: PowerState,
 ) -> Result<Progress, BackendError> {
     if refuse(settings, order, found).is_ok() {
-        return write_all(client, settings, order, found, Some(power)).await;
+        return write_all(writer, settings, order, found, Some(power)).await;
     }
     let machine = own_machine(&order.target, found)?;
     let wanted = run_strategy(power);
     if machine.data.pointer("/spec/runStrategy").and_then(Value::as_str) != Some(wanted) {
         let patch = json!({ "spec": { "runStrategy": wanted } });
-        amend(client, Kind::VirtualMachine, machine, patch).await?;
+        amend(writer, Kind::VirtualMachine, machine, patch).await?;
     }
     Ok(Progress::Done)
 }
@@ -187,7 +226,7 @@ fn own_machine<'a>(target: &Target, found: &'a Found) -> Result<&'a Object, Back
 /// Restarts a machine once for a request. First the machine notes which instance goes for it, then exactly that
 /// instance goes: whatever is repeated, no other one is touched, and no request is forgotten.
 async fn restart(
-    client: &Client,
+    writer: &Writer<'_>,
     target: &Target,
     found: &Found,
     request: &str,
@@ -199,12 +238,12 @@ async fn restart(
     if annotation(labels::RESTART_AT) != Some(request) {
         leaving = instance.map(|instance| uid(instance)).unwrap_or_default();
         let annotations = json!({ labels::RESTART_AT: request, labels::RESTARTED_INSTANCE: leaving });
-        amend(client, Kind::VirtualMachine, machine, json!({ "metadata": { "annotations": annotations } }))
+        amend(writer, Kind::VirtualMachine, machine, json!({ "metadata": { "annotations": annotations } }))
             .await?;
     }
     match instance.filter(|instance| uid(instance) == leaving) {
         Some(instance) => {
-            delete(client, Kind::VirtualMachineInstance, instance).await?;
+            delete(writer, Kind::VirtualMachineInstance, instance).await?;
             Ok(Progress::Working("the machine restarts".to_owned()))
         }
         None => Ok(Progress::Done),
@@ -213,15 +252,15 @@ async fn restart(
 
 /// Deletes the machine.
 pub async fn delete_machine(
-    client: &Client,
+    writer: &Writer<'_>,
     target: &Target,
     found: &Found,
 ) -> Result<Progress, BackendError> {
     let mine = |object: &&Object| belongs_to(object, &target.identity);
     if let Some(machine) = found.virtual_machine.as_ref().filter(mine) {
-        delete(client, Kind::VirtualMachine, machine).await?;
+        delete(writer, Kind::VirtualMachine, machine).await?;
     } else if let Some(instance) = found.instance.as_ref().filter(mine) {
-        delete(client, Kind::VirtualMachineInstance, instance).await?;
+        delete(writer, Kind::VirtualMachineInstance, instance).await?;
     } else {
         return Ok(Progress::Done);
     }
@@ -230,7 +269,7 @@ pub async fn delete_machine(
 
 /// Deletes the volumes of these disks, unless the machine still has them.
 pub async fn delete_disks(
-    client: &Client,
+    writer: &Writer<'_>,
     target: &Target,
     disks: &[String],
     found: &Found,
@@ -240,7 +279,7 @@ pub async fn delete_disks(
     let mut is_working = false;
     if let Some((_, secret)) = left_secret(target, found).filter(|(name, _)| disks.contains(name)) {
         is_working = true;
-        delete(client, Kind::Secret, secret).await?;
+        delete(writer, Kind::Secret, secret).await?;
     }
     for (kind, volumes) in
         [(Kind::DataVolume, &found.data_volumes), (Kind::PersistentVolumeClaim, &found.claims)]
@@ -258,7 +297,7 @@ pub async fn delete_disks(
                     .iter()
                     .any(|owner| found.data_volumes.iter().any(|filled| uid(filled) == owner.uid));
             if !is_collected {
-                delete(client, kind, volume).await?;
+                delete(writer, kind, volume).await?;
             }
         }
     }

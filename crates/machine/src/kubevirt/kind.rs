@@ -49,27 +49,27 @@ impl Kind {
         Self::Secret,
     ];
 
-    fn parts(self) -> (&'static str, &'static str, &'static str, &'static str) {
+    fn parts(self) -> (&'static str, &'static str, &'static str, &'static [&'static str; 1]) {
         match self {
-            Self::VirtualMachine => ("kubevirt.io", "v1", "VirtualMachine", "virtualmachines"),
+            Self::VirtualMachine => ("kubevirt.io", "v1", "VirtualMachine", &["virtualmachines"]),
             Self::VirtualMachineInstance => {
-                ("kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances")
+                ("kubevirt.io", "v1", "VirtualMachineInstance", &["virtualmachineinstances"])
             }
-            Self::KubeVirt => ("kubevirt.io", "v1", "KubeVirt", "kubevirts"),
-            Self::PersistentVolumeClaim => ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
-            Self::DataVolume => ("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes"),
-            Self::StorageClass => ("storage.k8s.io", "v1", "StorageClass", "storageclasses"),
+            Self::KubeVirt => ("kubevirt.io", "v1", "KubeVirt", &["kubevirts"]),
+            Self::PersistentVolumeClaim => ("", "v1", "PersistentVolumeClaim", &["persistentvolumeclaims"]),
+            Self::DataVolume => ("cdi.kubevirt.io", "v1beta1", "DataVolume", &["datavolumes"]),
+            Self::StorageClass => ("storage.k8s.io", "v1", "StorageClass", &["storageclasses"]),
             Self::NetworkAttachmentDefinition => {
-                ("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions")
+                ("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", &["network-attachment-definitions"])
             }
-            Self::Secret => ("", "v1", "Secret", "secrets"),
+            Self::Secret => ("", "v1", "Secret", &["secrets"]),
         }
     }
 
     /// The API that serves it.
     #[must_use]
     pub fn resource(self) -> ApiResource {
-        let (group, version, kind, plural) = self.parts();
+        let (group, version, kind, [plural]) = self.parts();
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
     }
 
@@ -82,8 +82,15 @@ impl Kind {
     /// The plural with its group, as permissions name it.
     #[must_use]
     pub fn permission(self) -> String {
+        let (group, _, _, [plural]) = self.parts();
+        if group.is_empty() { (*plural).to_owned() } else { format!("{plural}.{group}") }
+    }
+
+    /// Its API group and its plural, as a rule of a role takes them.
+    #[must_use]
+    pub fn rule(self) -> (&'static str, &'static [&'static str]) {
         let (group, _, _, plural) = self.parts();
-        if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
+        (group, plural)
     }
 
     /// What has to be installed in a cluster that does not serve it.

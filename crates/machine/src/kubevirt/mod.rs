@@ -13,6 +13,7 @@ mod names;
 mod observe;
 mod plan;
 mod power;
+mod prune;
 mod read;
 mod storage;
 mod virtual_machine;
@@ -20,6 +21,7 @@ mod virtual_machine;
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Client, core::ObjectMeta};
 use vitistack_plan::machine::{Capabilities, Observed, Part, Support, Update};
@@ -27,9 +29,11 @@ use vitistack_types::labels;
 
 pub use changes::{Write, changes};
 pub use cloud_init::DerivedSecret;
-pub use kind::{Kind, Object, identity_of};
+pub use failure::explain;
+pub use kind::{Kind, Object, belongs_to, identity_of};
 pub use observe::observe;
 pub use plan::{Planned, Volume, plan};
+pub use prune::prune;
 pub use read::{Found, LiveReader, ReadError, Reader, find};
 
 use crate::{Backend, BackendError, Order, Progress, Target};
@@ -48,6 +52,8 @@ pub struct Settings {
     /// The kind of the Machines, where they live in the same cluster; none if the cluster is a remote one, whose garbage
     /// collector would delete what belongs to an object it does not know.
     pub owner: Option<OwnerKind>,
+    /// The zones that the provider says it has; where it says nothing, the nodes decide.
+    pub zones: Vec<String>,
 }
 
 /// The kind of the objects that machines belong to.
@@ -116,12 +122,16 @@ impl KubeVirt {
 
     async fn find(&self, target: &Target, order: Option<&Order>) -> Result<Found, BackendError> {
         let found = find(self.reader.as_ref(), &self.settings, target, order).await?;
-        if order.is_some() || found.has_any(&target.identity) {
+        if order.is_some() || !self.reader.may_lag() || found.has_any(&target.identity) {
             return Ok(found);
         }
-        // Somebody is about to let the Machine go. A cache that lags does not see what was made a moment ago.
+        // Somebody is about to let the Machine go.
         let live = LiveReader::new(self.client.clone());
-        find(&live, &self.settings, target, None).await
+        read::confirm_absence(&live, &self.settings, target, found).await
+    }
+
+    fn writer(&self) -> apply::Writer<'_> {
+        apply::Writer { client: &self.client, reader: self.reader.as_ref() }
     }
 }
 
@@ -142,24 +152,24 @@ impl Backend for KubeVirt {
 
     async fn observe(&self, target: &Target, order: Option<&Order>) -> Result<Observed, BackendError> {
         let found = self.find(target, order).await?;
-        Ok(observe(&self.settings, target, order, &found))
+        Ok(observe(&self.settings, target, order, &found, Timestamp::now()))
     }
 
     async fn create(&self, order: &Order) -> Result<Progress, BackendError> {
         let found = self.find(&order.target, Some(order)).await?;
-        apply::specification(&self.client, &self.settings, order, &found, order.desired.power).await
+        apply::specification(&self.writer(), &self.settings, order, &found, order.desired.power).await
     }
 
     async fn update(&self, order: &Order, update: &Update) -> Result<Progress, BackendError> {
         let found = self.find(&order.target, Some(order)).await?;
-        apply::update(&self.client, &self.settings, order, &found, update).await
+        apply::update(&self.writer(), &self.settings, order, &found, update).await
     }
 
     async fn delete(&self, target: &Target, part: &Part) -> Result<Progress, BackendError> {
         let found = self.find(target, None).await?;
         match part {
-            Part::Machine => apply::delete_machine(&self.client, target, &found).await,
-            Part::Disks(names) => apply::delete_disks(&self.client, target, names, &found).await,
+            Part::Machine => apply::delete_machine(&self.writer(), target, &found).await,
+            Part::Disks(names) => apply::delete_disks(&self.writer(), target, names, &found).await,
         }
     }
 }

@@ -57,6 +57,16 @@ pub fn attachment(network: &AttachedNetwork) -> String {
     format!("{}-{tag}-{print}", stem.trim_end_matches('-'))
 }
 
+/// The address of an interface that was given none: a locally administered one that follows from whose it is. Without it
+/// KubeVirt makes one up at every start, and the guest's leases and network configuration would not know it again.
+#[must_use]
+pub fn mac_address(identity: &str, interface: &str) -> String {
+    let print = fingerprint(&json!([identity, interface]));
+    let octets = print.as_bytes().chunks(2).take(5).filter_map(|pair| std::str::from_utf8(pair).ok());
+    // The first octet says: one station, and chosen by no manufacturer.
+    std::iter::once("02").chain(octets).collect::<Vec<_>>().join(":")
+}
+
 /// Why a disk cannot have this name, with the fix.
 #[must_use]
 pub fn refuse_disk(disk: &str, has_cloud_init: bool) -> Option<String> {
@@ -136,6 +146,18 @@ mod tests {
         }
         assert_eq!(refuse_disk("cloudinitdisk", false), None);
         assert_eq!(refuse_disk("root", true), None);
+    }
+
+    #[test]
+    fn an_address_follows_from_the_identity_and_the_interface_alone() {
+        let address = mac_address("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "eth0");
+        assert_eq!(address, mac_address("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "eth0"));
+        assert_ne!(address, mac_address("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "eth1"));
+        assert_ne!(address, mac_address("another", "eth0"));
+        assert_eq!(
+            address.parse::<vitistack_types::MacAddress>().map(|parsed| parsed.to_string()),
+            Ok(address)
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use kube::{ResourceExt, core::DynamicObject};
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,7 +15,7 @@ use super::{
     kind::{Kind, Object, belongs_to, named, part},
     names,
     plan::{Planned, plan},
-    power::{condition, power},
+    power::{condition, is_final, is_halted, power},
     read::{Found, uid},
     storage,
     virtual_machine::ZONE,
@@ -26,31 +27,39 @@ const ADDRESS_LIMIT: usize = 64;
 
 /// What there is of a machine.
 #[must_use]
-pub fn observe(settings: &Settings, target: &Target, order: Option<&Order>, found: &Found) -> Observed {
+pub fn observe(
+    settings: &Settings,
+    target: &Target,
+    order: Option<&Order>,
+    found: &Found,
+    now: Timestamp,
+) -> Observed {
     let planned = order.map(|order| plan(settings, order, found));
     let mine = |object: &&Object| belongs_to(object, &target.identity);
     let machine = found.virtual_machine.as_ref().filter(mine);
     let instance = found.instance.as_ref().filter(mine);
     let mut problems = planned.as_ref().map(|planned| planned.problems.clone()).unwrap_or_default();
     let observed = machine.map(|machine| {
-        let (power, problem) = power(machine, instance.map(AsRef::as_ref));
+        let (power, problem) = power(machine, instance.map(AsRef::as_ref), found, now);
         problems.extend(problem);
+        // One that has ended has no address and no node any more.
+        let running = instance.filter(|instance| !is_final(instance));
         let is_current = order
             .zip(planned.as_ref())
             .is_none_or(|(order, planned)| changes(settings, order, planned, found, None).is_empty());
         ObservedMachine {
             id: machine.name_any(),
-            instance: instance.map(|instance| instance.name_any()),
+            instance: running.map(|instance| instance.name_any()),
             power,
             cpu: cpu(machine),
             memory: part(machine, "/spec/template/spec/domain/memory/guest"),
             is_current,
             unchangeable: planned.as_ref().map(|planned| unchangeable(planned, found)).unwrap_or_default(),
-            restart_needed: condition(machine, "RestartRequired", "True").is_some(),
-            started: instance.and_then(|instance| started(instance)),
+            restart_needed: restart_needed(machine, running.map(AsRef::as_ref)),
+            started: running.and_then(|instance| started(instance)),
             restarted_for: restarted_for(machine, instance),
-            addresses: instance.map(|instance| addresses(instance)).unwrap_or_default(),
-            node: instance.and_then(|instance| part(instance, "/status/nodeName")),
+            addresses: running.map(|instance| addresses(instance)).unwrap_or_default(),
+            node: running.and_then(|instance| part(instance, "/status/nodeName")),
             zone: part::<Value>(machine, "/spec/template/spec/nodeSelector")
                 .get(ZONE)
                 .and_then(Value::as_str)
@@ -62,6 +71,8 @@ pub fn observe(settings: &Settings, target: &Target, order: Option<&Order>, foun
         disks: disks(target, found),
         foreign: foreign(target, planned.as_ref(), found),
         task: task(target, planned.as_ref(), found),
+        // KubeVirt has no tasks that end unheard: what fails stands in the objects, and is told as power or as a problem.
+        failure: None,
         problems,
     }
 }
@@ -108,8 +119,17 @@ fn cpu(machine: &DynamicObject) -> Option<CpuShape> {
     Some(CpuShape { cores: number("cores"), threads: number("threads"), sockets: number("sockets") })
 }
 
+/// Whether the instance runs without something that its machine was given. KubeVirt keeps some of it for a migration,
+/// which may be impossible or switched off; a restart brings it as well.
+fn restart_needed(machine: &DynamicObject, instance: Option<&DynamicObject>) -> bool {
+    let awaits_migration = |instance: &DynamicObject| {
+        ["True", "False"].iter().any(|status| condition(instance, "MigrationRequired", status).is_some())
+    };
+    condition(machine, "RestartRequired", "True").is_some() || instance.is_some_and(awaits_migration)
+}
+
 /// When the instance came up, else when it was made.
-fn started(instance: &DynamicObject) -> Option<jiff::Timestamp> {
+fn started(instance: &DynamicObject) -> Option<Timestamp> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Transition {
@@ -162,6 +182,8 @@ fn addresses(instance: &DynamicObject) -> Vec<String> {
 /// The volumes that carry the identity, also those that outlived the machine.
 fn disks(target: &Target, found: &Found) -> Vec<ObservedDisk> {
     let mine = |object: &&Object| belongs_to(object, &target.identity);
+    let is_off = found.instance.is_none()
+        && found.virtual_machine.as_ref().filter(mine).is_some_and(|machine| is_halted(machine));
     let is_alone = |volume: &&Object| named(&found.claims, &volume.name_any()).is_none();
     let claims = found.claims.iter().filter(mine);
     let unmade = found.data_volumes.iter().filter(mine).filter(is_alone);
@@ -174,7 +196,8 @@ fn disks(target: &Target, found: &Found) -> Vec<ObservedDisk> {
             ObservedDisk {
                 name: disk_name(target, volume),
                 size: storage::capacity(volume),
-                is_ready: storage::is_bound(volume) && is_filled,
+                is_ready: (storage::is_bound(volume) && is_filled)
+                    || (is_off && storage::waits_for_start(volume, found)),
                 is_attached: is_attached(&name, found),
                 reclaim_policy: storage::reclaim_policy(volume),
             }

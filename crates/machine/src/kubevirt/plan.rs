@@ -123,6 +123,7 @@ fn problems(
         )));
     }
     problems.extend(machine_problems(order, configuration, found).map(Problem::Machine));
+    problems.extend(unknown_zone(settings, order, found).map(Problem::Machine));
     let namespace = settings.namespace(&order.target);
     for disk in &desired.disks {
         let refused = names::refuse_disk(&disk.name, configuration.is_some())
@@ -164,6 +165,19 @@ fn machine_problems(
         invalid(format!("bootOrder names no device that the machine has: add a disk with device {wanted:?}, or change bootOrder"))
     });
     [too_long, no_boot, old_board(order, found), too_large].into_iter().flatten()
+}
+
+/// Why the zone cannot be had. A machine that is there stays, whatever the provider says of its zones later.
+fn unknown_zone(settings: &Settings, order: &Order, found: &Found) -> Option<Refusal> {
+    let zone = order.desired.zone.as_ref()?;
+    let is_known = settings.zones.is_empty() || settings.zones.contains(zone);
+    (!is_known && found.virtual_machine.is_none()).then(|| {
+        let known = settings.zones.join(", ");
+        Refusal::new(
+            reason::INVALID_SPEC,
+            format!("the provider has no zone {zone:?}: use one of [{known}], or none"),
+        )
+    })
 }
 
 /// Why the board of the nineties cannot be had.

@@ -14,7 +14,7 @@ use super::{
     Settings,
     failure::{self, is_kind_missing},
     kind::{Kind, Object, belongs_to, named, part},
-    names,
+    names, storage,
 };
 use crate::{BackendError, ErrorKind, Order, Target};
 
@@ -25,6 +25,18 @@ pub enum ReadError {
     NotServed,
     /// The cluster did not answer, or not as it should.
     Failed(BackendError),
+}
+
+impl ReadError {
+    /// What a failed read of a kind says.
+    #[must_use]
+    pub fn new(kind: Kind, error: &kube::Error) -> Self {
+        if is_kind_missing(error) {
+            Self::NotServed
+        } else {
+            Self::Failed(failure::explain(kind, "read", "", error))
+        }
+    }
 }
 
 /// The reads that the backend needs: from caches where there are some, else from the cluster.
@@ -39,6 +51,17 @@ pub trait Reader: Send + Sync + 'static {
 
     /// All objects of a kind.
     async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError>;
+
+    /// Whether what was written a moment ago may not be seen yet.
+    fn may_lag(&self) -> bool {
+        false
+    }
+
+    /// Hears what the cluster made of a write, so that what is read next is not older.
+    fn assume(&self, _kind: Kind, _object: DynamicObject) {}
+
+    /// Hears that exactly this object is gone.
+    fn forget(&self, _kind: Kind, _object: &DynamicObject) {}
 }
 
 /// Reads from the cluster itself, every time.
@@ -59,14 +82,6 @@ fn shared(objects: Vec<DynamicObject>) -> Vec<Object> {
     objects.into_iter().map(Arc::new).collect()
 }
 
-fn read_error(kind: Kind, error: &kube::Error) -> ReadError {
-    if is_kind_missing(error) {
-        ReadError::NotServed
-    } else {
-        ReadError::Failed(failure::explain(kind, "read", "", error))
-    }
-}
-
 #[async_trait]
 impl Reader for LiveReader {
     async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Object>, ReadError> {
@@ -77,7 +92,7 @@ impl Reader for LiveReader {
                 let error = kube::Error::Api(status);
                 if is_kind_missing(&error) { Err(ReadError::NotServed) } else { Ok(None) }
             }
-            Err(error) => Err(read_error(kind, &error)),
+            Err(error) => Err(ReadError::new(kind, &error)),
         }
     }
 
@@ -89,13 +104,13 @@ impl Reader for LiveReader {
     ) -> Result<Vec<Object>, ReadError> {
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource());
         let ours = ListParams::default().labels(&format!("{}={identity}", labels::IDENTITY));
-        let found = api.list(&ours).await.map_err(|error| read_error(kind, &error))?;
+        let found = api.list(&ours).await.map_err(|error| ReadError::new(kind, &error))?;
         Ok(shared(found.items))
     }
 
     async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.resource());
-        let found = api.list(&ListParams::default()).await.map_err(|error| read_error(kind, &error))?;
+        let found = api.list(&ListParams::default()).await.map_err(|error| ReadError::new(kind, &error))?;
         Ok(shared(found.items))
     }
 }
@@ -121,7 +136,7 @@ pub struct Found {
     pub secret: Option<Object>,
     /// Attachments of the names that are needed, whoever made them.
     pub attachments: Vec<Object>,
-    /// Storage classes; read only where a claim has to be made or to grow.
+    /// Storage classes; read only where a claim has to be made, to get its volume or to grow.
     pub storage_classes: Vec<Object>,
     /// Machine types that KubeVirt accepts, as patterns; none where nobody asked or KubeVirt does not say.
     pub machine_types: Option<Vec<String>>,
@@ -168,6 +183,41 @@ pub async fn find(
     Ok(found)
 }
 
+/// Looks again at the cluster itself where a reader that may lag found nothing: only what we may have made a moment ago,
+/// unheard, of the kinds that the cluster serves. An instance is not made by us, and does not outlive its machine.
+pub async fn confirm_absence(
+    live: &LiveReader,
+    settings: &Settings,
+    target: &Target,
+    mut found: Found,
+) -> Result<Found, BackendError> {
+    let namespace = settings.namespace(target);
+    let secret_name = names::cloud_init_secret(&target.name);
+    let (virtual_machine, claims, data_volumes, secret) = futures::join!(
+        async {
+            if found.has_kubevirt {
+                live.get(Kind::VirtualMachine, namespace, &target.name).await
+            } else {
+                Ok(None)
+            }
+        },
+        live.owned(Kind::PersistentVolumeClaim, namespace, &target.identity),
+        async {
+            if found.has_cdi {
+                live.owned(Kind::DataVolume, namespace, &target.identity).await
+            } else {
+                Ok(Vec::new())
+            }
+        },
+        live.get(Kind::Secret, namespace, &secret_name),
+    );
+    found.virtual_machine = served(virtual_machine)?.1;
+    found.claims = served(claims)?.1;
+    found.data_volumes = served(data_volumes)?.1;
+    found.secret = served(secret)?.1;
+    Ok(found)
+}
+
 /// What the order needs beyond what the machine has.
 async fn find_needed(
     reader: &dyn Reader,
@@ -192,7 +242,8 @@ async fn find_needed(
     }
     let is_settled = |disk: &vitistack_plan::machine::DesiredDisk| {
         named(&found.claims, &names::claim(&desired.name, &disk.name)).is_some_and(|claim| {
-            super::storage::requested(claim).is_some_and(|requested| requested >= disk.size)
+            storage::is_bound(claim)
+                && storage::requested(claim).is_some_and(|requested| requested >= disk.size)
         })
     };
     if !desired.disks.iter().all(is_settled) {

@@ -48,6 +48,20 @@ pub fn is_bound(claim: &DynamicObject) -> bool {
     part::<String>(claim, "/status/phase") == "Bound"
 }
 
+/// Whether a volume is made, and filled, when a machine with it starts for the first time and not before: until then all
+/// is as it should be.
+#[must_use]
+pub fn waits_for_start(volume: &DynamicObject, found: &Found) -> bool {
+    let class: String = part(volume, "/spec/storageClassName");
+    let waits = named(&found.storage_classes, &class)
+        .is_some_and(|class| part::<String>(class, "/volumeBindingMode") == "WaitForFirstConsumer");
+    let is_waiting = named(&found.data_volumes, &volume.name_any()).is_none_or(|filled| {
+        let phase: String = part(filled, "/status/phase");
+        ["", "Pending", "WaitForFirstConsumer", "PendingPopulation"].contains(&phase.as_str())
+    });
+    waits && is_waiting && !is_bound(volume)
+}
+
 /// What becomes of a volume, as it was last told.
 #[must_use]
 pub fn reclaim_policy(volume: &DynamicObject) -> ReclaimPolicy {

@@ -157,17 +157,20 @@ fn disks(order: &Order, has_cloud_init: bool) -> Vec<Value> {
 
 fn interfaces(order: &Order) -> Vec<Value> {
     let number = BootOrder::new(order).number(BootDevice::Network);
-    let desired = &order.desired.interfaces;
+    let (identity, desired) = (order.target.identity.as_str(), &order.desired.interfaces);
     if desired.is_empty() {
         // Masquerade, unlike a bridge, lets a machine on the pod network migrate.
-        let interface = json!({ "name": names::POD_NETWORK, "model": "virtio", "masquerade": {} });
+        let address = names::mac_address(identity, names::POD_NETWORK);
+        let interface =
+            json!({ "name": names::POD_NETWORK, "model": "virtio", "masquerade": {}, "macAddress": address });
         return vec![numbered(interface, number)];
     }
     let made = desired.iter().enumerate().map(|(index, interface)| {
-        let mut made = json!({ "name": interface.name, "model": interface.model, "bridge": {} });
-        if let (Some(address), Some(fields)) = (interface.mac_address, made.as_object_mut()) {
-            fields.insert("macAddress".to_owned(), json!(address));
-        }
+        let address = interface
+            .mac_address
+            .map_or_else(|| names::mac_address(identity, &interface.name), |address| address.to_string());
+        let made =
+            json!({ "name": interface.name, "model": interface.model, "bridge": {}, "macAddress": address });
         numbered(made, number.filter(|_| index == 0))
     });
     made.collect()

@@ -22,7 +22,9 @@ use vitistack_plan::machine::{Capabilities, Identity, Observed};
 pub use apply::OpenWorldError;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use settings::{Room, Settings};
-pub use store::{FileStore, MemoryStore, StoreError, Stored, Traffic, WorldStore};
+pub use store::{
+    FileStore, KubernetesStore, MemoryStore, StoreError, Stored, Traffic, WorldStore, world_name,
+};
 
 use crate::{Backend, BackendError, Changes, ErrorKind, Order, Part, Progress, Target, Update};
 use apply::Kept;

@@ -17,6 +17,7 @@ pub(super) fn observe(world: &World, target: &Target, definition: Option<&Defini
         disks: world.volumes_of(tag).map(|volume| observed_disk(world, machine, volume)).collect(),
         foreign: foreign(world, target, definition),
         task: task(world, tag, machine),
+        failure: world.failure_of(tag).map(str::to_owned),
         problems: definition.and_then(|definition| problem(world, definition)).into_iter().collect(),
     }
 }

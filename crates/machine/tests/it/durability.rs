@@ -168,8 +168,13 @@ async fn a_world_in_a_file_is_there_after_a_restart() {
 #[tokio::test]
 async fn of_two_processes_with_one_world_the_late_one_is_told_and_takes_it_up_again() {
     let store: Arc<dyn WorldStore> = Arc::new(MemoryStore::default());
-    let early = Process::start_on(Settings::default(), Arc::clone(&store)).await;
-    let late = Process::start_on(Settings::default(), Arc::clone(&store)).await;
+    the_late_one_is_told([Arc::clone(&store), store]).await;
+}
+
+/// Two processes, each with its own way to the same world.
+pub async fn the_late_one_is_told([first, second]: [Arc<dyn WorldStore>; 2]) {
+    let early = Process::start_on(Settings::default(), first).await;
+    let late = Process::start_on(Settings::default(), second).await;
     early.backend.create(&order("one")).await.unwrap();
     let error = late.backend.create(&order("two")).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unreachable);

@@ -6,6 +6,7 @@ mod bench;
 mod conformance;
 mod durability;
 mod fixture;
+mod kept_in_a_cluster;
 mod kubevirt;
 mod saboteur;
 mod scale;

@@ -1,6 +1,12 @@
 //! The suite finds what it is there to find: each backend here breaks one rule on purpose.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use vitistack_machine::{
@@ -21,6 +27,8 @@ enum Defect {
     TakesWhatIsForeign,
     CreatesWhenItLooks,
     KeepsRestartsQuiet,
+    KeepsFailuresQuiet,
+    KeepsFailuresForEver,
     DropsDomain,
     RestartsEveryTime,
     PrintsSecret,
@@ -40,6 +48,7 @@ struct Saboteur {
     defect: Defect,
     inner: Simulated,
     calls: AtomicUsize,
+    failures: Mutex<BTreeMap<Identity, String>>,
 }
 
 #[async_trait]
@@ -47,7 +56,8 @@ impl Harness for Sabotage {
     async fn fresh(&self) -> Result<Box<dyn Bench>, Failure> {
         let simulation = Simulations(self.1.clone()).simulation().await?;
         let inner = simulation.process().backend.clone();
-        let backend = Saboteur { defect: self.0, inner, calls: AtomicUsize::new(0) };
+        let backend =
+            Saboteur { defect: self.0, inner, calls: AtomicUsize::new(0), failures: Mutex::default() };
         Ok(Box::new(SabotagedBench { inner: Box::new(simulation), backend }))
     }
 }
@@ -128,6 +138,15 @@ impl Backend for Saboteur {
         {
             machine.restart_needed = false;
         }
+        match (self.defect, &mut observed) {
+            (Defect::KeepsFailuresQuiet, Ok(observed)) => observed.failure = None,
+            (Defect::KeepsFailuresForEver, Ok(observed)) => {
+                let mut failures = self.failures.lock().unwrap();
+                failures.extend(observed.failure.take().map(|failure| (target.identity.clone(), failure)));
+                observed.failure = failures.get(&target.identity).cloned();
+            }
+            _ => {}
+        }
         observed.map_err(|error| self.spoil(error, order.as_ref()))
     }
 
@@ -196,6 +215,11 @@ async fn every_defect_is_found_by_the_rule_that_is_there_for_it() {
     ] {
         let report = run(&Sabotage(defect, Settings::default())).await;
         assert!(broken(&report).contains(&rule), "{defect:?} was not found by {rule}:\n{report}");
+    }
+    // What fails at once is told at once: only tasks that take their time can fail unheard.
+    for defect in [Defect::KeepsFailuresQuiet, Defect::KeepsFailuresForEver] {
+        let report = run(&Sabotage(defect, latency(5))).await;
+        assert!(broken(&report).contains(&"failed_task_is_told"), "{defect:?} was not found:\n{report}");
     }
 }
 

@@ -19,7 +19,7 @@ use vitistack_plan::machine::Identity;
 use crate::fixture::{Process, latency, order};
 
 /// The same machine under another name: checking ten thousand documents would take longer than all the rest.
-fn copy(pattern: &Order, number: usize) -> Order {
+pub fn copy(pattern: &Order, number: usize) -> Order {
     let (name, identity) = (format!("vm-{number}"), format!("identity-{number}"));
     let mut order = pattern.clone();
     order.desired.name.clone_from(&name);

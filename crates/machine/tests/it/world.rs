@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures::StreamExt as _;
 use vitistack_machine::{
-    Backend as _, Changes as _, ErrorKind, Progress, Update,
+    Backend as _, Changes as _, ErrorKind, Order, Part, Progress, Update,
     simulated::{Room, Settings},
 };
 use vitistack_plan::{
@@ -112,6 +112,56 @@ async fn a_listener_hears_of_what_is_asked_and_of_what_time_brings() {
     assert_eq!(changes.next().await.unwrap(), order.target.identity);
     let observed = process.backend.observe(&order.target, None).await.unwrap();
     assert_eq!((power(observed.machine), observed.task), (Power::Running, None));
+}
+
+#[tokio::test]
+async fn a_creation_that_failed_later_is_told_until_the_next_one_succeeded_whatever_restarts() {
+    let mut process = Process::start(latency(5)).await;
+    let (one, other) = (order("one"), order("other"));
+    let failure = async |process: &Process, order: &Order| {
+        process.backend.observe(&order.target, Some(order)).await.unwrap().failure
+    };
+    process.backend.intervene(|world, _| world.faults_mut().failed_tasks = 1).await.unwrap();
+    assert!(matches!(process.backend.create(&one).await.unwrap(), Progress::Working(_)));
+    assert_eq!(failure(&process, &one).await, None);
+    process.settle();
+    let told = failure(&process, &one).await.unwrap();
+    assert!(told.contains("failed to create machine \"one\""), "{told}");
+    process.restart().await;
+    assert_eq!(
+        failure(&process, &one).await.as_ref(),
+        Some(&told),
+        "it follows from the task that was saved"
+    );
+    process.backend.create(&other).await.unwrap();
+    process.restart().await;
+    assert_eq!(failure(&process, &one).await.as_ref(), Some(&told), "it was saved with the next change");
+    assert_eq!(failure(&process, &other).await, None);
+    process.backend.create(&one).await.unwrap();
+    process.settle();
+    assert_eq!(failure(&process, &one).await, None);
+    process.restart().await;
+    assert_eq!(failure(&process, &one).await, None);
+}
+
+#[tokio::test]
+async fn what_ended_before_a_failure_does_not_end_again_and_hide_it() {
+    let mut process = Process::start(latency(5)).await;
+    let mut order = order("one");
+    process.backend.create(&order).await.unwrap();
+    process.settle();
+    // A change that detaches the disk, then the deletion of its volume, which fails: two tasks of one identity.
+    let disk = order.desired.disks.pop().unwrap().name;
+    process.backend.update(&order, &Update::Specification).await.unwrap();
+    process.clock.advance(Duration::from_secs(1));
+    process.backend.intervene(|world, _| world.faults_mut().failed_tasks = 1).await.unwrap();
+    process.backend.delete(&order.target, &Part::Disks(vec![disk])).await.unwrap();
+    process.settle();
+    let before = process.backend.observe(&order.target, None).await.unwrap();
+    assert!(before.failure.is_some());
+    process.backend.create(&self::order("other")).await.unwrap();
+    process.restart().await;
+    assert_eq!(process.backend.observe(&order.target, None).await.unwrap(), before);
 }
 
 #[tokio::test]

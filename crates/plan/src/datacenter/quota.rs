@@ -3,64 +3,10 @@
 use std::{cmp::Ordering, collections::BTreeMap};
 
 use jiff::Timestamp;
-use vitistack_types::{
-    Quantity,
-    conditions::reason,
-    v1alpha1::{ResourceQuotas, UsedResources},
-};
+use vitistack_types::{Quantity, conditions::reason, v1alpha1::ResourceQuotas};
 
-use crate::{
-    Refusal,
-    machine::{Desired, Identity},
-};
-
-/// What one or many machines use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Machines.
-    pub machines: u32,
-    /// Virtual CPUs.
-    pub cpu: u32,
-    /// Bytes of memory.
-    pub memory: u64,
-    /// Bytes of disk space.
-    pub storage: u64,
-}
-
-impl Usage {
-    /// What both use together.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            machines: self.machines.saturating_add(other.machines),
-            cpu: self.cpu.saturating_add(other.cpu),
-            memory: self.memory.saturating_add(other.memory),
-            storage: self.storage.saturating_add(other.storage),
-        }
-    }
-}
-
-impl From<&Desired> for Usage {
-    fn from(desired: &Desired) -> Self {
-        Self {
-            machines: 1,
-            cpu: desired.cpu.total(),
-            memory: desired.memory.bytes(),
-            storage: desired.disks.iter().fold(0, |sum, disk| sum.saturating_add(disk.size.bytes())),
-        }
-    }
-}
-
-impl From<Usage> for UsedResources {
-    fn from(usage: Usage) -> Self {
-        Self {
-            machines: usage.machines,
-            cpu: usage.cpu,
-            memory: Quantity::from_units(usage.memory),
-            storage: Quantity::from_units(usage.storage),
-        }
-    }
-}
+use super::Usage;
+use crate::{Refusal, machine::Identity};
 
 /// A Machine that names the datacenter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,16 +30,21 @@ impl Claim {
     }
 }
 
-/// Who is let in. A machine that does not fit does not use anything up, so a smaller one behind it may still fit.
-#[must_use]
-pub fn admit(quotas: &ResourceQuotas, claims: &[Claim]) -> BTreeMap<Identity, Result<(), Refusal>> {
+/// Who is let in. Each that the quotas allow is given to `take`, in turn; what that refuses, and what does not fit, uses
+/// nothing up, so another one behind it may still fit.
+pub fn admit<T>(
+    quotas: &ResourceQuotas,
+    claims: &[Claim],
+    mut take: impl FnMut(&Claim) -> Result<T, Refusal>,
+) -> BTreeMap<Identity, Result<T, Refusal>> {
     let mut ordered: Vec<&Claim> = claims.iter().collect();
     ordered.sort_by(|one, other| one.order(other));
     let mut used = Usage::default();
     let mut verdicts = BTreeMap::new();
     for claim in ordered {
         let with = used.plus(claim.usage);
-        let verdict = if claim.is_placed { Ok(()) } else { within(quotas, used, with) };
+        let allowed = if claim.is_placed { Ok(()) } else { within(quotas, used, with) };
+        let verdict = allowed.and_then(|()| take(claim));
         if verdict.is_ok() {
             used = with;
         }
@@ -151,7 +102,7 @@ mod tests {
     }
 
     fn let_in(quotas: &ResourceQuotas, claims: &[Claim]) -> Vec<String> {
-        let verdicts = admit(quotas, claims);
+        let verdicts = admit(quotas, claims, |_| Ok(()));
         verdicts
             .iter()
             .filter(|(_, verdict)| verdict.is_ok())
@@ -186,7 +137,7 @@ mod tests {
     fn a_quota_that_is_full_is_told_with_its_numbers() {
         let refused = |quotas: ResourceQuotas| {
             let claims = [claim("a", 1, 2), claim("b", 2, 2)];
-            admit(&quotas, &claims).remove(&Identity::new("b")).unwrap().unwrap_err().message
+            admit(&quotas, &claims, |_| Ok(())).remove(&Identity::new("b")).unwrap().unwrap_err().message
         };
         let told = [
             refused(ResourceQuotas::builder().max_machines(1).build()),

@@ -7,7 +7,7 @@ use vitistack_types::{
 };
 
 use super::{Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update};
-use crate::Refusal;
+use crate::{Refusal, is_paused};
 
 /// Everything that was read of one machine.
 #[derive(Clone, Debug)]
@@ -33,6 +33,9 @@ pub enum Verdict {
     Settled,
     /// Something is on its way. Holds what is waited for.
     Waiting(String),
+    /// The provider's last task failed. The steps, if there are any, try it again: whoever takes them pauses first, longer
+    /// each time.
+    Failing(Refusal),
     /// The provider could not be asked; it is asked again.
     Unknown(Refusal),
     /// Somebody has to change something first.
@@ -60,7 +63,15 @@ pub fn identity(machine: &Machine) -> Identity {
     Identity::new(carried.or(machine.metadata.uid.as_ref()).cloned().unwrap_or_default())
 }
 
-fn annotation<'a>(machine: &'a Machine, name: &str) -> Option<&'a str> {
+/// Whether the identity it carries, if any, is its own or was made its own. Nothing is done to one that was restored
+/// and not adopted yet.
+pub(crate) fn has_own_identity(machine: &Machine) -> bool {
+    let uid = machine.metadata.uid.as_deref();
+    let carried = annotation(machine, labels::IDENTITY);
+    carried.is_none() || carried == uid || annotation(machine, labels::ADOPTED) == uid
+}
+
+pub(crate) fn annotation<'a>(machine: &'a Machine, name: &str) -> Option<&'a str> {
     machine.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
@@ -73,7 +84,7 @@ fn step(action: Action, why: impl Into<String>) -> Step {
 pub fn decide(snapshot: &Snapshot<'_>) -> Decision {
     let still = |verdict| Decision { steps: Vec::new(), verdict };
     let machine = snapshot.machine;
-    if annotation(machine, labels::PAUSED) == Some("true") {
+    if is_paused(&machine.metadata) {
         return still(Verdict::Paused);
     }
     if let Some(refusal) = held(snapshot) {
@@ -90,13 +101,24 @@ pub fn decide(snapshot: &Snapshot<'_>) -> Decision {
         Ok(observed) => observed,
         Err(refusal) => return still(Verdict::Unknown(refusal.clone())),
     };
-    if let Some(task) = &observed.task {
-        return still(Verdict::Waiting(task.clone()));
-    }
-    match &observed.machine {
-        None => create(snapshot, observed),
-        Some(real) => keep(snapshot, desired, observed, real),
-    }
+    let decision = match (&observed.task, &observed.machine) {
+        (Some(task), _) => still(Verdict::Waiting(task.clone())),
+        (None, None) => create(snapshot, observed),
+        (None, Some(real)) => keep(snapshot, desired, observed, real),
+    };
+    retried(decision, observed)
+}
+
+/// The same steps, told as another attempt if the provider failed with the last one: also while that attempt is under way,
+/// so that what is told does not go back and forth.
+fn retried(decision: Decision, observed: &Observed) -> Decision {
+    let Some(failure) = &observed.failure else { return decision };
+    let message = match &decision.verdict {
+        Verdict::Waiting(_) => format!("{failure}: it is tried again"),
+        Verdict::Deleting(what) => format!("waiting: {what}; {failure}"),
+        _ => return decision,
+    };
+    Decision { verdict: Verdict::Failing(Refusal::new(reason::VM_FAILED, message)), ..decision }
 }
 
 /// Why the Machine must not be acted on, whatever its spec says.
@@ -110,9 +132,7 @@ fn held(snapshot: &Snapshot<'_>) -> Option<Refusal> {
         return Some(Refusal::new(reason::IDENTITY_HELD, message));
     }
     let uid = machine.metadata.uid.as_deref();
-    let carried = annotation(machine, labels::IDENTITY);
-    let is_own = carried.is_none() || carried == uid || annotation(machine, labels::ADOPTED) == uid;
-    (!is_own).then(|| {
+    (!has_own_identity(machine)).then(|| {
         let message = format!(
             "it carries the identity of another Machine, as after a restore: if the real machine is to be this one's, set the annotation {} to {:?}",
             labels::ADOPTED,
@@ -194,8 +214,8 @@ fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &
         (PowerState::Running, Power::Running) | (PowerState::Stopped, Power::Stopped) => Verdict::Settled,
     };
     let request = annotation(snapshot.machine, labels::RESTART_AT);
-    if let Some(request) = request
-        .filter(|request| real.power == Power::Running && real.restarted_for.as_deref() != Some(*request))
+    if let Some(request) =
+        request.filter(|request| is_up(&real.power) && real.restarted_for.as_deref() != Some(*request))
     {
         let restart = Update::Restart { request: request.to_owned() };
         steps.push(step(
@@ -220,6 +240,11 @@ fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &
     Decision { steps, verdict }
 }
 
+/// Whether there is something that can be restarted, be it only to get it going again.
+fn is_up(power: &Power) -> bool {
+    matches!(power, Power::Running | Power::Failing(_))
+}
+
 fn delete(snapshot: &Snapshot<'_>) -> Decision {
     let machine = snapshot.machine;
     let one = |action, why: &str, waits_for: &str| Decision {
@@ -235,10 +260,12 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
         Err(refusal) => return Decision { steps: Vec::new(), verdict: Verdict::Unknown(refusal.clone()) },
     };
     if let Some(task) = &observed.task {
-        return Decision { steps: Vec::new(), verdict: Verdict::Deleting(task.clone()) };
+        let still = Decision { steps: Vec::new(), verdict: Verdict::Deleting(task.clone()) };
+        return retried(still, observed);
     }
     if observed.machine.is_some() {
-        return one(Action::Delete(Part::Machine), "the Machine is deleted", "the machine goes");
+        let machine = one(Action::Delete(Part::Machine), "the Machine is deleted", "the machine goes");
+        return retried(machine, observed);
     }
     let volumes: Vec<String> = observed
         .disks
@@ -247,11 +274,13 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
         .map(|disk| disk.name.clone())
         .collect();
     if !volumes.is_empty() {
-        return one(
+        let disks = one(
             Action::Delete(Part::Disks(volumes)),
             "the machine is gone and its disks are not to be kept",
             "the disks go",
         );
+        return retried(disks, observed);
     }
+    // With nothing left, what failed before is of no interest any more.
     one(Action::Release, "the provider has nothing left of it", "the Machine goes")
 }

@@ -36,14 +36,14 @@ pub enum Location {
 #[must_use]
 pub fn locate(machine: &Machine, places: &Places<'_>) -> Location {
     match placement(machine) {
-        Some(placed) => agreed(machine, placed, places).map_or_else(Location::Nowhere, |()| {
-            if is_provider(placed, places) {
-                Location::At(placed.to_owned())
+        Some(provider_name) => agreed(machine, provider_name, places).map_or_else(Location::Nowhere, |()| {
+            if is_provider(provider_name, places) {
+                Location::At(provider_name.to_owned())
             } else if machine.spec.datacenter_ref.is_some() && !has_finalizer(machine) {
                 // Nothing was made there, so another provider can take it.
                 Location::Undecided
             } else {
-                Location::Nowhere(gone(placed))
+                Location::Nowhere(gone(provider_name))
             }
         }),
         None if machine.spec.datacenter_ref.is_some() => Location::Undecided,
@@ -102,34 +102,34 @@ fn find<'a>(name: &str, places: &Places<'a>) -> Option<&'a MachineProvider> {
     places.providers.iter().copied().find(|provider| name_of(provider) == name)
 }
 
-fn is_provider(placed: &str, places: &Places<'_>) -> bool {
-    placed == labels::OWN_CLUSTER || find(placed, places).is_some()
+fn is_provider(provider_name: &str, places: &Places<'_>) -> bool {
+    provider_name == labels::OWN_CLUSTER || find(provider_name, places).is_some()
 }
 
-fn gone(placed: &str) -> Refusal {
+fn gone(provider_name: &str) -> Refusal {
     Refusal::new(
         reason::PROVIDER_NOT_FOUND,
         format!(
-            "MachineProvider {placed:?}, where this machine was made, is gone: create it again, or let the machine go with \"vitistack release\""
+            "MachineProvider {provider_name:?}, where this machine was made, is gone: create it again, or let the machine go with \"vitistack release\""
         ),
     )
 }
 
 /// Whether what the Machine refers to agrees with its placement.
-fn agreed(machine: &Machine, placed: &str, places: &Places<'_>) -> Result<(), Refusal> {
+fn agreed(machine: &Machine, provider_name: &str, places: &Places<'_>) -> Result<(), Refusal> {
     let own = namespace(machine);
     let disagrees = |with: String| {
         Refusal::new(
             reason::PLACEMENT_NOT_PERMITTED,
             format!(
-                "the annotation {} says {placed:?}, and {with}: remove the annotation if nothing was made there",
+                "the annotation {} says {provider_name:?}, and {with}: remove the annotation if nothing was made there",
                 labels::PLACEMENT
             ),
         )
     };
     if let Some(reference) = &machine.spec.provider_ref {
         let named = full_name(reference, own);
-        if named != placed {
+        if named != provider_name {
             return Err(disagrees(format!("spec.providerRef names {named:?}")));
         }
     }
@@ -145,17 +145,21 @@ fn agreed(machine: &Machine, placed: &str, places: &Places<'_>) -> Result<(), Re
             let place = datacenter.metadata.namespace.as_deref().unwrap_or_default();
             let providers = &datacenter.spec.machine_providers;
             providers.iter().any(|provider| {
-                format!("{}/{}", provider.namespace.as_deref().unwrap_or(place), provider.name) == placed
+                format!("{}/{}", provider.namespace.as_deref().unwrap_or(place), provider.name)
+                    == provider_name
             })
         };
         return match found {
+            Some(datacenter) if !has_finalizer(machine) && !permits(&datacenter.metadata, own) => Err(
+                disagrees(format!("Datacenter {named:?} does not allow references from namespace {own:?}")),
+            ),
             Some(datacenter) if !has_finalizer(machine) && !lists(datacenter) => {
                 Err(disagrees(format!("Datacenter {named:?} has no such provider")))
             }
             _ => Ok(()),
         };
     }
-    match find(placed, places) {
+    match find(provider_name, places) {
         Some(provider) if !may_use(machine, provider) => {
             Err(disagrees(format!("that provider does not allow references from namespace {own:?}")))
         }

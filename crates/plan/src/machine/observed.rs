@@ -18,6 +18,9 @@ pub struct Observed {
     pub foreign: Option<String>,
     /// A task of the provider that is still running, in a sentence; nothing else is begun meanwhile.
     pub task: Option<String>,
+    /// What the provider's last task for this identity failed with, in a sentence, until one succeeds. A machine that could
+    /// not be made leaves nothing else to be seen.
+    pub failure: Option<String>,
     /// What the provider lacks for this machine, each with the fix.
     pub problems: Vec<Problem>,
 }

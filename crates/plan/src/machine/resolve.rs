@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use vitistack_types::{
+    Size,
     conditions::reason,
     labels,
     v1alpha1::{
-        CloudInit, Machine, MachineClass, NetworkConfiguration, NetworkConfigurationSpec, NetworkInterface,
-        NetworkModel, PowerState,
+        CloudInit, Machine, MachineClass, MachineSpec, NetworkConfiguration, NetworkConfigurationSpec,
+        NetworkInterface, NetworkModel, PowerState,
     },
 };
 
 use super::{
-    AttachedNetwork, Desired, DesiredCloudInit, DesiredInterface, SecretPart,
+    AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, SecretPart,
     template::{self, Template},
 };
 use crate::{Redacted, Refusal};
@@ -31,23 +32,14 @@ pub struct References {
 /// The machine as it shall be, or what has to change first. The first problem found is told: a Machine has one reason.
 pub fn resolve(machine: &Machine, references: &References) -> Result<Desired, Refusal> {
     let spec = &machine.spec;
-    let template = match spec.template.as_deref() {
-        None => Template::default(),
-        Some(name) => find_template(name, references)?,
-    };
-    let incomplete = |field: &str| {
-        Refusal::new(
-            reason::INVALID_SPEC,
-            format!("spec.{field} is missing: give it, or name a template that has it in spec.template"),
-        )
-    };
+    let Shape { cpu, memory, disks } = shape(spec, references.class.as_ref())?;
     let interfaces = spec.networks.iter().map(|interface| attach(interface, references));
     Ok(Desired {
         name: machine.metadata.name.clone().unwrap_or_default(),
         namespace: machine.metadata.namespace.clone().unwrap_or_default(),
-        cpu: template::cpu(&template, spec).ok_or_else(|| incomplete("resources.cpu.cores"))?,
-        memory: template::memory(&template, spec).ok_or_else(|| incomplete("resources.memory.size"))?,
-        disks: template::disks(&template, spec).map_err(|name| incomplete(&format!("disks[{name}].size")))?,
+        cpu,
+        memory,
+        disks,
         interfaces: interfaces.collect::<Result<_, _>>()?,
         boot_order: spec.boot_order.clone(),
         cloud_init: spec
@@ -66,8 +58,34 @@ fn placed_zone(machine: &Machine) -> Option<String> {
     machine.metadata.annotations.as_ref()?.get(labels::ZONE).cloned()
 }
 
-fn find_template(name: &str, references: &References) -> Result<Template, Refusal> {
-    Template::built_in(name).or_else(|| references.class.as_ref().map(Template::from)).ok_or_else(|| {
+/// How large a machine is.
+pub(crate) struct Shape {
+    pub(crate) cpu: CpuShape,
+    pub(crate) memory: Size,
+    pub(crate) disks: Vec<DesiredDisk>,
+}
+
+/// How large a machine is to be, from its own words and the class that it names.
+pub(crate) fn shape(spec: &MachineSpec, class: Option<&MachineClass>) -> Result<Shape, Refusal> {
+    let template = match spec.template.as_deref() {
+        None => Template::default(),
+        Some(name) => find_template(name, class)?,
+    };
+    let incomplete = |field: &str| {
+        Refusal::new(
+            reason::INVALID_SPEC,
+            format!("spec.{field} is missing: give it, or name a template that has it in spec.template"),
+        )
+    };
+    Ok(Shape {
+        cpu: template::cpu(&template, spec).ok_or_else(|| incomplete("resources.cpu.cores"))?,
+        memory: template::memory(&template, spec).ok_or_else(|| incomplete("resources.memory.size"))?,
+        disks: template::disks(&template, spec).map_err(|name| incomplete(&format!("disks[{name}].size")))?,
+    })
+}
+
+fn find_template(name: &str, class: Option<&MachineClass>) -> Result<Template, Refusal> {
+    Template::built_in(name).or_else(|| class.map(Template::from)).ok_or_else(|| {
         Refusal::new(
             reason::TEMPLATE_NOT_FOUND,
             format!("spec.template {name:?} names nothing: use small, medium or large, or create a MachineClass {name:?}"),
@@ -200,6 +218,4 @@ mod tests {
         });
         insta::assert_snapshot!(told.join("\n"));
     }
-
-    use super::super::CpuShape;
 }

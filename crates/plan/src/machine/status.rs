@@ -13,7 +13,10 @@ use crate::Refusal;
 
 /// How long progress that goes well is not worth a write of its own. Making a machine costs two: one when it begins and
 /// one when it runs; only what takes longer is told step by step.
-const QUIET: SignedDuration = SignedDuration::from_secs(10);
+const QUIET: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long a machine that goes says nothing of it: a guest is given time to shut down.
+const QUIET_END: SignedDuration = SignedDuration::from_mins(1);
 
 /// The status of a machine after a decision. The same again if nothing worth telling changed, so that nothing is written.
 #[must_use]
@@ -74,18 +77,20 @@ fn is_quiet_progress(
     after: &MachineStatus,
     now: Timestamp,
 ) -> bool {
-    let is_young = |since: Option<&Time>| since.is_some_and(|since| now.duration_since(since.0) < QUIET);
+    let is_young =
+        |since: Option<&Time>, limit| since.is_some_and(|since| now.duration_since(since.0) < limit);
     match verdict {
-        Verdict::Deleting(_) => is_young(snapshot.machine.metadata.deletion_timestamp.as_ref()),
-        Verdict::Waiting(_) => {
+        Verdict::Deleting(_) => is_young(snapshot.machine.metadata.deletion_timestamp.as_ref(), QUIET_END),
+        Verdict::Waiting(_) | Verdict::Failing(_) => {
             let word = |status: &MachineStatus| {
                 let ready = status.conditions.iter().find(|condition| condition.type_ == conditions::READY);
                 ready.map(|ready| (ready.status.clone(), ready.reason.clone()))
             };
-            before.phase == after.phase
+            // An attempt after a failure makes a machine and takes it away again, which is no news.
+            (before.phase == after.phase || matches!(verdict, Verdict::Failing(_)))
                 && before.observed_generation == after.observed_generation
                 && word(before) == word(after)
-                && is_young(before.last_updated.as_ref())
+                && is_young(before.last_updated.as_ref(), QUIET)
         }
         _ => false,
     }
@@ -104,7 +109,12 @@ fn conditions_of(
         conditions::set(&mut conditions, &statement, machine.metadata.generation, now);
     };
     tell(conditions::READY, ready(snapshot, verdict));
-    if let (Ok(observed), false) = (snapshot.observed, matches!(verdict, Verdict::Deleting(_))) {
+    let is_leaving = match verdict {
+        Verdict::Deleting(_) => true,
+        Verdict::Failing(_) => machine.metadata.deletion_timestamp.is_some(),
+        _ => false,
+    };
+    if let (Ok(observed), false) = (snapshot.observed, is_leaving) {
         tell(conditions::VIRTUAL_MACHINE_READY, virtual_machine(observed));
         if let Ok(desired) = snapshot.desired {
             tell(conditions::STORAGE_READY, storage(desired, observed));
@@ -116,14 +126,23 @@ fn conditions_of(
     }
     // Told while it holds; a machine that is not paused says nothing of it.
     if *verdict == Verdict::Paused {
-        tell(
-            conditions::PAUSED,
-            (true, reason::PAUSED, "the annotation vitistack.io/paused stops all action".into()),
-        );
+        for statement in paused_statements() {
+            conditions::set(&mut conditions, &statement, machine.metadata.generation, now);
+        }
     } else {
         conditions.retain(|condition| condition.type_ != conditions::PAUSED);
     }
     conditions
+}
+
+/// What is told of a machine on which all action is stopped.
+pub(crate) fn paused_statements() -> [Statement<'static>; 2] {
+    let told =
+        |type_, status, message| Statement { type_, status: Some(status), reason: reason::PAUSED, message };
+    [
+        told(conditions::READY, false, "paused: nothing is done until the annotation is removed"),
+        told(conditions::PAUSED, true, "the annotation vitistack.io/paused stops all action"),
+    ]
 }
 
 /// Whether it holds, the reason, the sentence.
@@ -150,9 +169,10 @@ fn ready(snapshot: &Snapshot<'_>, verdict: &Verdict) -> Telling {
             let is_new = !matches!(phase, Some(MachinePhase::Running | MachinePhase::Stopped));
             (false, if is_new { reason::CREATING } else { reason::UPDATING }, format!("waiting: {what}"))
         }
-        Verdict::Unknown(refusal) | Verdict::Blocked(refusal) => told(refusal),
+        Verdict::Failing(refusal) | Verdict::Unknown(refusal) | Verdict::Blocked(refusal) => told(refusal),
         Verdict::Paused => {
-            (false, reason::PAUSED, "paused: nothing is done until the annotation is removed".into())
+            let [ready, _] = paused_statements();
+            (false, reason::PAUSED, ready.message.into())
         }
         Verdict::Deleting(what) => (false, reason::DELETING, format!("waiting: {what}")),
     }
@@ -172,7 +192,10 @@ fn virtual_machine(observed: &Observed) -> Telling {
             }
         },
         (None, Some(refusal)) => (false, refusal.reason, refusal.message.clone()),
-        (None, None) => (false, reason::CREATING, "there is no machine yet".into()),
+        (None, None) => match &observed.failure {
+            Some(failure) => (false, reason::VM_FAILED, failure.clone()),
+            None => (false, reason::CREATING, "there is no machine yet".into()),
+        },
     }
 }
 
@@ -236,7 +259,9 @@ fn up_to_date(observed: &Observed, refused_fields: &[String]) -> Telling {
 fn phase(verdict: &Verdict, observed: Option<&Observed>) -> MachinePhase {
     let power = observed.and_then(|observed| observed.machine.as_ref()).map(|real| &real.power);
     match (verdict, power) {
-        (Verdict::Blocked(_), None) | (_, Some(Power::Failing(_))) => MachinePhase::Failed,
+        (Verdict::Blocked(_) | Verdict::Failing(_), None) | (_, Some(Power::Failing(_))) => {
+            MachinePhase::Failed
+        }
         (_, Some(Power::Running | Power::Stopping)) => MachinePhase::Running,
         (_, Some(Power::Stopped)) => MachinePhase::Stopped,
         (_, Some(Power::Starting)) | (Verdict::Waiting(_), None) => MachinePhase::Creating,

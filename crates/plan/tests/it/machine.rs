@@ -8,7 +8,7 @@ use vitistack_plan::{
     Refusal,
     machine::{
         Action, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, References, Snapshot, Update,
-        decide, resolve, status,
+        Verdict, decide, resolve, status,
     },
 };
 use vitistack_types::{
@@ -128,21 +128,7 @@ impl Story {
             }
             Action::Create => {
                 let observed = self.world();
-                observed.machine = Some(ObservedMachine {
-                    id: "vm-1".to_owned(),
-                    instance: None,
-                    power: Power::Starting,
-                    cpu: None,
-                    memory: None,
-                    is_current: true,
-                    unchangeable: Vec::new(),
-                    restart_needed: false,
-                    started: None,
-                    restarted_for: None,
-                    addresses: Vec::new(),
-                    node: None,
-                    zone: None,
-                });
+                observed.machine = Some(new_machine());
                 observed.disks = disks
                     .iter()
                     .map(|disk| ObservedDisk {
@@ -298,6 +284,62 @@ fn what_is_wrong_is_told_with_the_fix_and_left_when_it_is_gone() {
 }
 
 #[test]
+fn a_task_that_failed_is_told_while_it_is_tried_again() {
+    let mut story = small();
+    story.say("a new Machine").round();
+    let created = story.observed.clone();
+    let failed = "the provider failed to create machine \"web-1\"";
+    story.observed = Ok(Observed { failure: Some(failed.to_owned()), ..Observed::default() });
+    story.say("its creation failed and left nothing: it is tried again").round();
+    story.world().task = Some("creating machine \"web-1\"".to_owned());
+    story.say("it is being made: nothing new to tell").round();
+    story.observed = Ok(Observed { failure: Some(failed.to_owned()), ..Observed::default() });
+    story.say("that failed too").round();
+    story.observed = created;
+    story.real().power = Power::Running;
+    story.say("now it runs, and the failure is forgotten").round();
+    story.world().failure = Some("the provider failed to stop machine \"web-1\"".to_owned());
+    story.say("a stop fails, and it shall run after all: it is as it shall be").round();
+    story.edit(|machine| machine.spec.power_state = Some(PowerState::Stopped));
+    story.say("it shall be off").round();
+    story.say("it is off").round();
+    story.machine.metadata.deletion_timestamp = Some(Time(story.now));
+    story.world().failure = Some("the provider failed to delete machine \"web-1\"".to_owned());
+    story.say("its deletion fails").round();
+    story.world().failure = Some("the provider failed to delete volume \"root\"".to_owned());
+    story.now += SignedDuration::from_secs(60);
+    story.say("the machine is gone, its disk is not").round();
+    story.say("with nothing left, nothing holds it up").round();
+    insta::assert_snapshot!(story.page);
+}
+
+#[test]
+fn a_caller_can_tell_an_attempt_from_plain_waiting() {
+    let machine = small().machine;
+    let desired = resolve(&machine, &References::default()).unwrap();
+    let mut observed = Observed::default();
+    let verdict = |observed: &Observed| {
+        let snapshot = Snapshot {
+            machine: &machine,
+            desired: Ok(&desired),
+            observed: Ok(observed),
+            twin: None,
+            placement: "default/simulated-a",
+            no_room: None,
+        };
+        let decision = decide(&snapshot);
+        (decision.steps.len(), decision.verdict)
+    };
+    assert!(matches!(verdict(&observed), (2, Verdict::Waiting(_))));
+    observed.failure = Some("no luck".to_owned());
+    assert!(
+        matches!(verdict(&observed), (2, Verdict::Failing(refusal)) if refusal.reason == reason::VM_FAILED)
+    );
+    observed.foreign = Some("machine 7".to_owned());
+    assert!(matches!(verdict(&observed), (0, Verdict::Blocked(_))), "what stands in the way comes first");
+}
+
+#[test]
 fn a_provider_that_is_away_loses_nothing() {
     let mut story = running();
     let before = story.observed.clone();
@@ -321,4 +363,51 @@ fn a_restored_machine_is_held_until_it_is_adopted() {
     story.say("the old Machine is gone").round();
     story.say("adopted").annotate(labels::ADOPTED, "uid-2").round();
     insta::assert_snapshot!(story.page);
+}
+
+fn new_machine() -> ObservedMachine {
+    ObservedMachine {
+        id: "vm-1".to_owned(),
+        instance: None,
+        power: Power::Starting,
+        cpu: None,
+        memory: None,
+        is_current: true,
+        unchangeable: Vec::new(),
+        restart_needed: false,
+        started: None,
+        restarted_for: None,
+        addresses: Vec::new(),
+        node: None,
+        zone: None,
+    }
+}
+
+#[test]
+fn a_machine_that_fails_is_restarted_once_when_somebody_asks() {
+    let mut story = small();
+    story.machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
+    story.annotate(labels::IDENTITY, "uid-1").annotate(labels::PLACEMENT, "default/simulated-a");
+    story.annotate(labels::RESTART_AT, "now");
+    let desired = resolve(&story.machine, &References::default()).unwrap();
+    let actions = |power: Power, restarted_for: Option<&str>| {
+        let restarted_for = restarted_for.map(str::to_owned);
+        let real = ObservedMachine { power, restarted_for, ..new_machine() };
+        let observed = Observed { machine: Some(real), ..Observed::default() };
+        let snapshot = Snapshot {
+            machine: &story.machine,
+            desired: Ok(&desired),
+            observed: Ok(&observed),
+            twin: None,
+            placement: "default/simulated-a",
+            no_room: None,
+        };
+        decide(&snapshot).steps.into_iter().map(|step| step.action).collect::<Vec<_>>()
+    };
+    let failing = || Power::Failing("no node can take it".to_owned());
+    let restart = Action::Update(Update::Restart { request: "now".to_owned() });
+    assert_eq!(actions(failing(), None), std::slice::from_ref(&restart));
+    assert_eq!(actions(failing(), Some("earlier")), [restart]);
+    assert_eq!(actions(failing(), Some("now")), []);
+    assert_eq!(actions(Power::Starting, None), []);
 }

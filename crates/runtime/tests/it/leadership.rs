@@ -48,8 +48,8 @@ async fn a_leader_that_is_told_to_end_hands_over_at_once() {
     assert!(first.log().iter().any(|line| line["message"] == "released"), "{:?}", first.log());
     let after = await_new_leader(&stage, &before).await;
     assert_eq!(after.lease_transitions, Some(1));
-    // The last renewal may be 5 s older than the end; expiry would take 15 s from it.
-    assert!(gap(&before, &after) < Duration::from_secs(14), "{before:?} {after:?}");
+    // The last renewal may be 10 s older than the end; expiry would take 30 s from it.
+    assert!(gap(&before, &after) < Duration::from_secs(29), "{before:?} {after:?}");
     second.await_line("leading").await;
     stage.create("one", "hello", 1).await;
     stage.await_ready("one", true).await;
@@ -63,7 +63,7 @@ async fn a_leader_that_is_killed_is_replaced_after_its_lease() {
     let before = lease(&stage).await;
     let after = await_new_leader(&stage, &before).await;
     assert_eq!(after.lease_transitions, Some(1));
-    assert!(gap(&before, &after) > Duration::from_secs(14), "{before:?} {after:?}");
+    assert!(gap(&before, &after) > Duration::from_secs(29), "{before:?} {after:?}");
     stage.create("one", "hello", 1).await;
     stage.await_ready("one", true).await;
     says(&second.metrics("http", None).await.1, &["widget_operator_leader 1"]);

@@ -2,13 +2,19 @@
 //! when something could not be measured: machines are shared and noisy, so no figure is a test.
 
 mod apiserver;
+mod crowd;
+mod kubevirt;
 mod load;
+mod machines;
+mod standin;
+mod up;
 
 use std::{
     collections::BTreeMap,
     io::{self, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use clap::Subcommand;
@@ -21,6 +27,36 @@ pub enum Bench {
     Apiserver {
         /// Objects that are created for each figure
         #[arg(long, default_value_t = 20_000)]
+        count: usize,
+        /// Print one JSON object instead of lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Machines on the embedded API with the simulated backend, from nothing to Ready and back
+    Machines {
+        /// How many
+        #[arg(long, default_value_t = 10_000)]
+        count: usize,
+        /// Print one JSON object instead of lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// Machines on a real kube-apiserver with KubeVirt's kinds and an instant stand-in for it
+    Kubevirt {
+        /// How many
+        #[arg(long, default_value_t = 1_000)]
+        count: usize,
+        /// Seconds for which the requests at rest are counted; in five minutes every watch is opened anew once
+        #[arg(long, default_value_t = 300)]
+        rest: u64,
+        /// Print one JSON object instead of lines
+        #[arg(long)]
+        json: bool,
+    },
+    /// `vitistack up` with its samples, and `vitistack get` over many Machines
+    Up {
+        /// Machines that are listed
+        #[arg(long, default_value_t = 10_000)]
         count: usize,
         /// Print one JSON object instead of lines
         #[arg(long)]
@@ -44,6 +80,13 @@ impl Figures {
         self.add(format!("{name}_ratio"), if more_is_better { ours / real } else { real / ours }, "times");
     }
 
+    /// Adds ours, what the Go operator took and how many times less ours is.
+    fn beside_go(&mut self, name: &str, ours: f64, go: f64, unit: &'static str) {
+        self.add(name, ours, unit);
+        self.add(format!("{name}_go"), go, unit);
+        self.add(format!("{name}_ratio"), go / ours, "times");
+    }
+
     fn print(&self, json: bool) -> io::Result<()> {
         let mut output = io::stdout().lock();
         if json {
@@ -64,9 +107,25 @@ pub fn run(root: &Path, bench: &Bench) -> Result<(), Whatever> {
         return again_in_release(root);
     }
     let runtime = tokio::runtime::Runtime::new().whatever_context("failed to start a runtime")?;
-    let Bench::Apiserver { count, json } = bench;
-    let figures = runtime.block_on(apiserver::measure(root, *count))?;
+    let (figures, json) = match bench {
+        Bench::Apiserver { count, json } => (runtime.block_on(apiserver::measure(root, *count))?, json),
+        Bench::Machines { count, json } => (runtime.block_on(machines::measure(*count))?, json),
+        Bench::Kubevirt { count, rest, json } => {
+            (runtime.block_on(kubevirt::measure(*count, Duration::from_secs(*rest)))?, json)
+        }
+        Bench::Up { count, json } => (runtime.block_on(up::measure(*count))?, json),
+    };
     figures.print(*json).whatever_context("failed to print the figures")
+}
+
+fn as_float(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::NAN, f64::from)
+}
+
+/// The program that is measured, built beside this one.
+fn program() -> Result<PathBuf, Whatever> {
+    let own = std::env::current_exe().whatever_context("failed to find this program")?;
+    Ok(own.with_file_name("vitistack"))
 }
 
 fn again_in_release(root: &Path) -> Result<(), Whatever> {

@@ -19,7 +19,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use vitistack_apiserver::ApiServer;
-use vitistack_controller::{Caches, backends::SimulatedOpener, machine::MachineOperator};
+use vitistack_controller::{Caches, Needs, backends::SimulatedOpener, machine::MachineOperator};
 use vitistack_machine::simulated::{Clock, MemoryStore, Settings, WorldStore};
 use vitistack_runtime::{KitArgs, Process};
 use vitistack_types::{definitions, labels, v1alpha1::Machine};
@@ -42,6 +42,8 @@ const REST: Duration = Duration::from_secs(12);
 /// nothing, or never, so that everything is shown to be heard of.
 const OFTEN: &str = "--reconcile-interval=10s";
 const NEVER: &str = "--reconcile-interval=1000h";
+/// What the operator reads.
+const NEEDS: Needs = Needs { datacenters: true, networks: true, secrets: true };
 /// Three of them, and a moment.
 const RESYNCS: Duration = Duration::from_secs(31);
 
@@ -151,7 +153,7 @@ fn start_process(
     let settings = if is_resynced { &house.often } else { &house.never };
     let client = Client::new(Gate::new(life, &house.server.service(), faults), "default");
     let mut process = Process::new(settings.clone(), client.clone());
-    let mut caches = Caches::new(&mut process, client);
+    let mut caches = Caches::new(&mut process, client, NEEDS);
     let clock = stage.script.clock;
     caches.clock = Arc::new(move || clock.now());
     let (stores, keeping) = (stage.stores.clone(), Arc::clone(life));

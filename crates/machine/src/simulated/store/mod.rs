@@ -4,6 +4,7 @@
 //! and is on disk before it is answered. Now and then the journal is replaced by one record that holds everything.
 
 mod file;
+mod kubernetes;
 mod memory;
 
 use std::io;
@@ -12,6 +13,7 @@ use async_trait::async_trait;
 use snafu::Snafu;
 
 pub use file::FileStore;
+pub use kubernetes::{KubernetesStore, world_name};
 pub use memory::{MemoryStore, Traffic};
 
 /// Indicates that a world could not be read or kept.

@@ -1,5 +1,6 @@
 //! An in-process hypervisor as plain data: requests and the time go in, answers come out, and nothing else has a say.
 
+mod failure;
 mod intervene;
 mod request;
 mod room;
@@ -39,6 +40,8 @@ pub struct World {
     counters: save::Counters,
     machines: BTreeMap<u64, Machine>,
     volumes: BTreeMap<u64, Volume>,
+    /// What the last task of an identity failed with, for those whose last task failed.
+    failures: BTreeMap<String, failure::Failed>,
     index: Index,
     unsaved: Unsaved,
     revision: u64,
@@ -81,6 +84,7 @@ impl World {
             counters: save::Counters { next_machine: FIRST_ID, next_volume: 1, dice: Dice::default() },
             machines: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            failures: BTreeMap::new(),
             index: Index::default(),
             unsaved: Unsaved::default(),
             revision: 0,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use snafu::{ResultExt, Snafu};
 
-use super::{FIRST_ID, Machine, Volume, World};
+use super::{FIRST_ID, Machine, Volume, World, failure::Failed};
 use crate::simulated::{Settings, faults::Dice};
 
 /// Indicates that bytes are not a saved world.
@@ -33,11 +33,12 @@ pub(super) struct Counters {
     pub(super) dice: Dice,
 }
 
-/// Numbers of the things that changed since the last save.
+/// Numbers of the things that changed since the last save, and identities whose last task ended otherwise than before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsaved {
     pub(super) machines: BTreeSet<u64>,
     pub(super) volumes: BTreeSet<u64>,
+    pub(super) failures: BTreeSet<String>,
 }
 
 /// Things by number; none for those that are gone.
@@ -47,6 +48,8 @@ struct Written<'world> {
     counters: Counters,
     machines: BTreeMap<u64, Option<&'world Machine>>,
     volumes: BTreeMap<u64, Option<&'world Volume>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    failures: BTreeMap<&'world str, Option<&'world Failed>>,
 }
 
 #[derive(Deserialize)]
@@ -55,6 +58,8 @@ struct Read {
     counters: Counters,
     machines: BTreeMap<u64, Option<Machine>>,
     volumes: BTreeMap<u64, Option<Volume>>,
+    #[serde(default)]
+    failures: BTreeMap<String, Option<Failed>>,
 }
 
 impl World {
@@ -87,28 +92,28 @@ impl World {
     pub fn give_back(&mut self, unsaved: Unsaved) {
         self.unsaved.machines.extend(unsaved.machines);
         self.unsaved.volumes.extend(unsaved.volumes);
+        self.unsaved.failures.extend(unsaved.failures);
     }
 
     /// These things as bytes.
     pub fn record(&self, unsaved: &Unsaved) -> Result<Vec<u8>, serde_json::Error> {
-        let machines = unsaved.machines.iter().map(|id| (*id, self.machines.get(id)));
-        let volumes = unsaved.volumes.iter().map(|id| (*id, self.volumes.get(id)));
-        self.write(machines.collect(), volumes.collect())
+        let Unsaved { machines, volumes, failures } = unsaved;
+        serde_json::to_vec(&Written {
+            counters: self.counters,
+            machines: machines.iter().map(|id| (*id, self.machines.get(id))).collect(),
+            volumes: volumes.iter().map(|id| (*id, self.volumes.get(id))).collect(),
+            failures: failures.iter().map(|tag| (tag.as_str(), self.failures.get(tag))).collect(),
+        })
     }
 
     /// The whole world as bytes.
     pub fn snapshot(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let machines = self.machines.iter().map(|(id, machine)| (*id, Some(machine)));
-        let volumes = self.volumes.iter().map(|(id, volume)| (*id, Some(volume)));
-        self.write(machines.collect(), volumes.collect())
-    }
-
-    fn write(
-        &self,
-        machines: BTreeMap<u64, Option<&Machine>>,
-        volumes: BTreeMap<u64, Option<&Volume>>,
-    ) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(&Written { counters: self.counters, machines, volumes })
+        serde_json::to_vec(&Written {
+            counters: self.counters,
+            machines: self.machines.iter().map(|(id, machine)| (*id, Some(machine))).collect(),
+            volumes: self.volumes.iter().map(|(id, volume)| (*id, Some(volume))).collect(),
+            failures: self.failures.iter().map(|(tag, failed)| (tag.as_str(), Some(failed))).collect(),
+        })
     }
 
     /// The world that these bytes, oldest first, were saved from. No bytes at all are a new world.
@@ -123,6 +128,7 @@ impl World {
             world.counters = read.counters;
             merge(&mut world.machines, read.machines);
             merge(&mut world.volumes, read.volumes);
+            merge(&mut world.failures, read.failures);
         }
         world.machines.values().for_each(|machine| world.index.add_machine(machine));
         world.volumes.values().for_each(|volume| world.index.add_volume(volume));
@@ -133,7 +139,7 @@ impl World {
     }
 }
 
-fn merge<Thing>(things: &mut BTreeMap<u64, Thing>, read: BTreeMap<u64, Option<Thing>>) {
+fn merge<Key: Ord, Thing>(things: &mut BTreeMap<Key, Thing>, read: BTreeMap<Key, Option<Thing>>) {
     for (id, thing) in read {
         match thing {
             Some(thing) => things.insert(id, thing),

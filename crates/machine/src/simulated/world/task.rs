@@ -15,7 +15,7 @@ impl World {
         while let Some((due, key)) = self.index.due.first().copied().filter(|(due, _)| *due <= self.time) {
             match key {
                 Key::Machine(id) => self.finish_machine(id, due),
-                Key::Volume(id) => self.finish_volume(id),
+                Key::Volume(id) => self.finish_volume(id, due),
             }
         }
     }
@@ -62,7 +62,7 @@ impl World {
         self.unsaved.volumes.insert(id);
         self.edit_volume(id, |volume| volume.task = Some(task));
         if self.settings.latency.is_zero() {
-            self.finish_volume(id);
+            self.finish_volume(id, now);
         }
         answer
     }
@@ -71,23 +71,26 @@ impl World {
         if !self.settings.latency.is_zero() {
             return Ok(Progress::Working(format!("{} {words}", task.work.verb())));
         }
-        if task.fails {
-            let message = format!(
-                "the simulated provider failed to {} {words}, as it was told to fail now and then",
-                task.work.infinitive()
-            );
-            return Err(BackendError::new(ErrorKind::Failed, SIMULATED_PROVIDER_ERROR, message));
+        match failure(task, words) {
+            Some(message) => Err(BackendError::new(ErrorKind::Failed, SIMULATED_PROVIDER_ERROR, message)),
+            None => Ok(Progress::Done),
         }
-        Ok(Progress::Done)
     }
 
     /// Ends the task of a machine. One that failed leaves the machine as it was before; one that was being made is gone,
     /// and its volumes stay for the next attempt.
     fn finish_machine(&mut self, id: u64, at: Timestamp) {
-        let Some(Task { work, fails, .. }) = self.machines.get(&id).and_then(|machine| machine.task.clone())
-        else {
-            return;
-        };
+        let Some(machine) = self.machines.get(&id) else { return };
+        let Some(task) = machine.task.clone() else { return };
+        let failure = failure(&task, &format!("machine {:?}", machine.name));
+        let tag = machine.tag.clone();
+        self.end_work(id, at, task);
+        if let Some(tag) = tag {
+            self.note_end(&tag, at, failure);
+        }
+    }
+
+    fn end_work(&mut self, id: u64, at: Timestamp, Task { work, fails, .. }: Task) {
         match work {
             Work::Create { .. } if fails => return self.remove_machine(id),
             Work::Destroy if !fails => return self.remove_machine(id),
@@ -113,12 +116,28 @@ impl World {
         });
     }
 
-    fn finish_volume(&mut self, id: u64) {
-        let Some(task) = self.volumes.get(&id).and_then(|volume| volume.task.as_ref()) else { return };
+    fn finish_volume(&mut self, id: u64, at: Timestamp) {
+        let Some(volume) = self.volumes.get(&id) else { return };
+        let Some(task) = &volume.task else { return };
+        let failure = failure(task, &format!("volume {:?}", volume.name));
+        let tag = volume.tag.clone();
         if task.fails {
             self.edit_volume(id, |volume| volume.task = None);
         } else {
             self.remove_volume(id);
         }
+        if let Some(tag) = tag {
+            self.note_end(&tag, at, failure);
+        }
     }
+}
+
+/// What is told of a task that fails.
+fn failure(task: &Task, words: &str) -> Option<String> {
+    task.fails.then(|| {
+        format!(
+            "the simulated provider failed to {} {words}, as it was told to fail now and then",
+            task.work.infinitive()
+        )
+    })
 }

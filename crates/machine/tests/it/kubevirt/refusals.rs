@@ -64,6 +64,13 @@ const CASES: &[(&str, &str)] = &[
     ),
     ("the same without cloud-init", "{spec: {template: small, disks: [{name: cloudinitdisk, size: 1Gi}]}}"),
     ("boots from a CD-ROM that is not there", "{spec: {template: small, bootOrder: [cdrom]}}"),
+    ("a zone that the provider has not", "{zones: [hq-1, hq-2], spec: {template: small, zone: moon}}"),
+    ("a zone that the provider has", "{zones: [hq-1, hq-2], spec: {template: small, zone: hq-2}}"),
+    ("a zone of a provider that names none", "{spec: {template: small, zone: hq-2}}"),
+    (
+        "a zone that the provider had when the machine was made",
+        "{zones: [hq-1], spec: {template: small, zone: hq-2}, cluster: [{kind: VirtualMachine, metadata: {name: vm, namespace: default, labels: {vitistack.io/identity: 6f9619ff-8b86-4d01-b42d-00cf4fc964ff}}}]}",
+    ),
     (
         "two things at once",
         "{lacks: [NetworkAttachmentDefinition], spec: {template: small, disks: [{name: data, size: 1Gi, storageClass: slow}], networks: [{name: eth0, networkName: prod}]}, networks: {prod: {bridge: br0}}}",

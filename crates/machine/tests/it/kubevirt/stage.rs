@@ -10,7 +10,7 @@ use vitistack_machine::{
     Order, Target,
     kubevirt::{
         Found, Kind, Object, OwnerKind, Planned, ReadError, Reader, Settings, changes, find, identity_of,
-        observe, plan,
+        observe, plan, prune,
     },
 };
 use vitistack_plan::{
@@ -24,6 +24,9 @@ use vitistack_types::{
 
 /// The identity of every machine on the stage.
 pub const IDENTITY: &str = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff";
+
+/// When everything on the stage is observed.
+const NOW: &str = "2026-01-02T03:05:00Z";
 
 /// One case, as its file tells it.
 #[derive(Debug, Default, Deserialize)]
@@ -43,6 +46,8 @@ pub struct Case {
     namespace: Option<String>,
     /// Whether the cluster is another than the Machine's.
     is_remote: bool,
+    /// Zones that the provider names.
+    zones: Vec<String>,
     /// Kinds that the cluster does not serve.
     pub lacks: Vec<String>,
     /// What is in the cluster, beside its storage classes.
@@ -73,7 +78,8 @@ fn storage_classes() -> Vec<Value> {
 }
 
 impl Case {
-    fn machine(&self) -> Machine {
+    /// The Machine, as the user wrote it.
+    pub fn machine(&self) -> Machine {
         let name = self.name.as_deref().unwrap_or("vm");
         let mut machine = match &self.sample {
             None => {
@@ -92,11 +98,26 @@ impl Case {
 
     pub fn settings(&self) -> Settings {
         let owner = OwnerKind { api_version: "vitistack.io/v1alpha1".to_owned(), kind: "Machine".to_owned() };
-        Settings { namespace: self.namespace.clone(), owner: (!self.is_remote).then_some(owner) }
+        Settings {
+            namespace: self.namespace.clone(),
+            owner: (!self.is_remote).then_some(owner),
+            zones: self.zones.clone(),
+        }
     }
 
     pub fn order(&self) -> Order {
         let machine = self.machine();
+        let target = Target {
+            identity: Identity::new(IDENTITY),
+            uid: IDENTITY.to_owned(),
+            name: machine.metadata.name.clone().unwrap(),
+            namespace: "default".to_owned(),
+        };
+        self.order_for(&machine, target)
+    }
+
+    /// The order for a Machine of this case, wherever it is.
+    pub fn order_for(&self, machine: &Machine, target: Target) -> Order {
         let network = |(name, spec): (&String, &Value)| {
             let network = json!({ "apiVersion": "vitistack.io/v1alpha1", "kind": "NetworkConfiguration", "metadata": { "name": name, "namespace": "default" }, "spec": spec });
             (name.clone(), decode::<NetworkConfiguration>(network).unwrap())
@@ -109,13 +130,7 @@ impl Case {
             networks: self.networks.iter().map(network).collect(),
             secret: self.secret.as_ref().map(hidden),
         };
-        let target = Target {
-            identity: Identity::new(IDENTITY),
-            uid: IDENTITY.to_owned(),
-            name: machine.metadata.name.clone().unwrap(),
-            namespace: "default".to_owned(),
-        };
-        Order { target, desired: resolve(&machine, &references).unwrap() }
+        Order { target, desired: resolve(machine, &references).unwrap() }
     }
 
     pub fn reader(&self) -> PlainReader {
@@ -140,7 +155,7 @@ impl Case {
 
     pub fn observed(&self) -> Observed {
         let order = self.order();
-        observe(&self.settings(), &order.target, Some(&order), &self.found())
+        observe(&self.settings(), &order.target, Some(&order), &self.found(), NOW.parse().unwrap())
     }
 
     /// The requests that would be sent, in a word each.
@@ -151,20 +166,24 @@ impl Case {
     }
 }
 
-/// A cluster made of plain data.
+/// A cluster made of plain data, read as from a cache: without what is said to be read by nobody.
 pub struct PlainReader {
     pub objects: Vec<Object>,
     lacks: Vec<String>,
 }
 
 impl PlainReader {
-    fn kind(&self, kind: Kind) -> Result<impl Iterator<Item = &Object>, ReadError> {
+    fn kind(&self, kind: Kind) -> Result<impl Iterator<Item = Object>, ReadError> {
         if self.lacks.iter().any(|lacking| lacking == kind.name()) {
             return Err(ReadError::NotServed);
         }
         let is_of_kind =
             move |object: &&Object| object.types.as_ref().is_some_and(|types| types.kind == kind.name());
-        Ok(self.objects.iter().filter(is_of_kind))
+        Ok(self.objects.iter().filter(is_of_kind).map(move |object| {
+            let mut object = DynamicObject::clone(object);
+            prune(kind, &mut object);
+            Arc::new(object)
+        }))
     }
 }
 
@@ -176,8 +195,8 @@ fn is_in(object: &DynamicObject, namespace: &str) -> bool {
 impl Reader for PlainReader {
     async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Object>, ReadError> {
         let is_it =
-            |object: &&Object| is_in(object, namespace) && object.metadata.name.as_deref() == Some(name);
-        Ok(self.kind(kind)?.find(is_it).cloned())
+            |object: &Object| is_in(object, namespace) && object.metadata.name.as_deref() == Some(name);
+        Ok(self.kind(kind)?.find(is_it))
     }
 
     async fn owned(
@@ -187,11 +206,15 @@ impl Reader for PlainReader {
         identity: &Identity,
     ) -> Result<Vec<Object>, ReadError> {
         let is_it =
-            |object: &&Object| is_in(object, namespace) && identity_of(object).as_ref() == Some(identity);
-        Ok(self.kind(kind)?.filter(is_it).cloned().collect())
+            |object: &Object| is_in(object, namespace) && identity_of(object).as_ref() == Some(identity);
+        Ok(self.kind(kind)?.filter(is_it).collect())
     }
 
     async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError> {
-        Ok(self.kind(kind)?.cloned().collect())
+        Ok(self.kind(kind)?.collect())
+    }
+
+    fn may_lag(&self) -> bool {
+        true
     }
 }

@@ -15,6 +15,8 @@ struct State {
     title: String,
     vm: Option<Value>,
     vmi: Option<Value>,
+    #[serde(default)]
+    cluster: Vec<Value>,
 }
 
 /// Lays one value over another.
@@ -77,7 +79,7 @@ fn every_state_of_kubevirt_is_understood() {
             .as_ref()
             .map(|over| laid_over("VirtualMachine", &json!({ "runStrategy": "Always" }), over));
         let vmi = state.vmi.as_ref().map(|over| laid_over("VirtualMachineInstance", &json!({}), over));
-        case.cluster = [vm, vmi].into_iter().flatten().collect();
+        case.cluster = [vm, vmi].into_iter().flatten().chain(state.cluster.clone()).collect();
         format!("{}\n  {}\n", state.title, tell(&case.observed()))
     });
     insta::assert_snapshot!(told.collect::<String>());
@@ -260,6 +262,26 @@ fn a_disk_that_was_taken_off_is_attached_while_the_instance_runs_with_it() {
     let disks = case.observed().disks;
     assert!(disks.iter().any(|disk| disk.name == "data" && disk.is_attached));
     assert!(disks.iter().any(|disk| disk.name == "root" && !disk.is_attached));
+}
+
+#[test]
+fn a_volume_that_is_made_at_the_first_start_is_waited_for_only_by_a_machine_that_starts() {
+    let told = |power: &str, class: &str| {
+        let spec = format!(
+            "{{template: small, powerState: {power}, disks: [{{name: root, storageClass: {class}}}]}}"
+        );
+        let classes = "[{kind: StorageClass, metadata: {name: late}, volumeBindingMode: WaitForFirstConsumer}, {kind: StorageClass, metadata: {name: soon}, volumeBindingMode: Immediate}]";
+        let mut case = settled(&format!("{{spec: {spec}, storage_classes: {classes}}}"));
+        for object in &mut case.cluster {
+            if object["kind"] == "PersistentVolumeClaim" {
+                object["status"] = json!({ "phase": "Pending" });
+            }
+        }
+        case.observed().disks[0].is_ready
+    };
+    assert!(told("Stopped", "late"));
+    assert!(!told("Running", "late"));
+    assert!(!told("Stopped", "soon"));
 }
 
 #[test]

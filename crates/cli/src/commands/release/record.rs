@@ -1,0 +1,106 @@
+//! What is written down of a machine that nobody looks after any more.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{api::core::v1::ConfigMap, jiff::Timestamp};
+use kube::{
+    Api, ResourceExt,
+    api::{ObjectMeta, Patch, PatchParams},
+};
+use vitistack_machine::kubevirt::Kind;
+use vitistack_plan::machine::{identity, placement};
+use vitistack_types::{labels, v1alpha1::Machine};
+
+use super::Dependent;
+use crate::{
+    change::{FIELD_MANAGER, WriteRecordSnafu},
+    cluster::Cluster,
+    commands::Error,
+};
+
+/// A ConfigMap that tells what remains.
+#[derive(Clone, Debug)]
+pub struct Record(ConfigMap);
+
+impl Record {
+    /// The record of a Machine and of what was found for it.
+    pub fn new(machine: &Machine, dependents: &[Dependent], now: Timestamp) -> Self {
+        let name = machine.metadata.name.clone().unwrap_or_default();
+        let identity = identity(machine).as_str().to_owned();
+        let real = machine.status.as_ref().and_then(|status| status.vm_name.clone());
+        let fields = [
+            ("machine", Some(name.clone())),
+            ("provider", placement(machine).map(ToOwned::to_owned)),
+            ("identity", Some(identity.clone())),
+            ("vmName", real),
+            ("disks", Some(disks(machine, dependents))),
+            ("released", Some(now.to_string())),
+        ];
+        let data = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        Self(ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(format!("released-{name}")),
+                namespace: machine.metadata.namespace.clone(),
+                labels: Some(BTreeMap::from([
+                    (labels::RELEASED.to_owned(), "true".to_owned()),
+                    (labels::MACHINE.to_owned(), name),
+                    (labels::IDENTITY.to_owned(), identity),
+                ])),
+                ..ObjectMeta::default()
+            },
+            data: Some(data),
+            ..ConfigMap::default()
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.0.name_any()
+    }
+
+    /// What it says.
+    pub fn data(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.0.data.iter().flatten()
+    }
+
+    fn api(&self, cluster: &Cluster) -> Api<ConfigMap> {
+        Api::namespaced(cluster.client.clone(), &self.0.namespace().unwrap_or_default())
+    }
+
+    fn failure(&self, cluster: &Cluster, verb: &str, error: kube::Error) -> Error {
+        cluster.failure(format!("{verb} ConfigMap {}", self.name()), error).into()
+    }
+
+    /// Whether it was written before, by a release that was cut short. The record of another machine is in the way.
+    pub async fn is_written(&self, cluster: &Cluster) -> Result<bool, Error> {
+        let found = self.api(cluster).get_opt(&self.name()).await;
+        match found.map_err(|error| self.failure(cluster, "read", error))? {
+            None => Ok(false),
+            Some(found) if found.labels().get(labels::IDENTITY) == self.0.labels().get(labels::IDENTITY) => {
+                Ok(true)
+            }
+            Some(_) => Ok(WriteRecordSnafu { name: self.name() }.fail()?),
+        }
+    }
+
+    /// Writes it.
+    pub async fn write(&self, cluster: &Cluster, dry_run: bool) -> Result<(), Error> {
+        let parameters = PatchParams { dry_run, ..PatchParams::apply(FIELD_MANAGER).force() };
+        let written = self.api(cluster).patch(&self.name(), &parameters, &Patch::Apply(&self.0)).await;
+        written.map_err(|error| self.failure(cluster, "write", error))?;
+        Ok(())
+    }
+}
+
+/// The volumes that were found, else what the spec says.
+fn disks(machine: &Machine, dependents: &[Dependent]) -> String {
+    let is_volume =
+        |dependent: &&Dependent| matches!(dependent.kind, Kind::PersistentVolumeClaim | Kind::DataVolume);
+    let volumes: Vec<String> = dependents.iter().filter(is_volume).map(ToString::to_string).collect();
+    if !volumes.is_empty() {
+        return volumes.join("\n");
+    }
+    let template = machine.spec.template.iter().map(|template| format!("those of template {template}"));
+    let own = machine.spec.disks.iter().map(|disk| disk.name.clone());
+    template.chain(own).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,238 @@
+//! The operators in a cluster: the manifests on a real kube-apiserver, by the commands of the guide.
+
+use std::{
+    io::Write as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+use vitistack_testkit::{KubeServer, Options};
+
+use crate::lines::told_by;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const ACCOUNT: &str = "--as=system:serviceaccount:vitistack-system:vitistack-manager";
+
+async fn server() -> KubeServer {
+    KubeServer::start(&Options::default()).await.unwrap()
+}
+
+/// Runs a script at the root of the repository, as somebody would who has kubectl and the binary.
+fn shell(server: &KubeServer, script: &str) -> Output {
+    let binary = Path::new(env!("CARGO_BIN_EXE_vitistack")).parent().unwrap();
+    let path =
+        format!("{}:{}:{}", binary.display(), server.programs().display(), std::env::var("PATH").unwrap());
+    Command::new("bash")
+        .args(["-euo", "pipefail", "-c", script])
+        .env("PATH", path)
+        .env("KUBECONFIG", server.kubeconfig_path())
+        .current_dir(ROOT)
+        .output()
+        .unwrap()
+}
+
+fn succeed(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn get(server: &KubeServer, arguments: &[&str]) -> Value {
+    let arguments: Vec<&str> = arguments.iter().copied().chain(["-o", "json"]).collect();
+    serde_json::from_str(&succeed(&server.kubectl(&arguments).unwrap())).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_server_takes_the_whole_of_config_default() {
+    let server = server().await;
+    let folder = format!("{ROOT}/config/default");
+    let apply = ["apply", "--server-side", "--validate=strict", "-k", &folder];
+    let applied = succeed(&server.kubectl(&apply).unwrap());
+    let deployment = get(&server, &["get", "-n", "vitistack-system", "deployment", "vitistack-manager"]);
+    assert_eq!(deployment.pointer("/spec/replicas"), Some(&json!(1)));
+    insta::assert_snapshot!(applied);
+
+    // The same folders one by one, as the specification has it.
+    for folder in ["crd", "rbac", "manager"] {
+        let folder = format!("{ROOT}/config/{folder}");
+        succeed(&server.kubectl(&["apply", "--server-side", "--validate=strict", "-f", &folder]).unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_keep_to_the_restricted_standard_that_their_namespace_enforces() {
+    let server = server().await;
+    let folder = format!("{ROOT}/config/manager");
+    succeed(&server.kubectl(&["apply", "--server-side", "-k", &folder]).unwrap());
+    let deployment = get(&server, &["get", "-n", "vitistack-system", "deployment", "vitistack-manager"]);
+    let pod = |spec: Value| {
+        let mut file = NamedTempFile::new().unwrap();
+        let metadata = json!({ "name": "pod", "namespace": "vitistack-system" });
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec });
+        file.write_all(pod.to_string().as_bytes()).unwrap();
+        server.kubectl(&["create", "--dry-run=server", "-f", file.path().to_str().unwrap()]).unwrap()
+    };
+    let mut spec = deployment.pointer("/spec/template/spec").unwrap().clone();
+    succeed(&pod(spec.clone()));
+    spec.pointer_mut("/securityContext").unwrap().take();
+    let refused = pod(spec);
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("violates PodSecurity \"restricted"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_account_has_every_role_of_the_operators_and_leases_at_home_only() {
+    let server = server().await;
+    let folder = format!("{ROOT}/config/default");
+    succeed(&server.kubectl(&["apply", "--server-side", "-k", &folder]).unwrap());
+    let may = |words: &[&str]| {
+        let arguments: Vec<&str> = ["auth", "can-i", ACCOUNT].iter().chain(words).copied().collect();
+        server.kubectl(&arguments).unwrap().status.success()
+    };
+    assert!(may(&["create", "leases.coordination.k8s.io", "-n", "vitistack-system"]));
+    assert!(!may(&["create", "leases.coordination.k8s.io", "-n", "default"]));
+    assert!(may(&["create", "events.events.k8s.io", "-n", "default"]));
+    assert!(may(&["create", "tokenreviews.authentication.k8s.io"]));
+
+    let bindings = get(&server, &["get", "-A", "clusterrolebinding,rolebinding"]);
+    let bound: Vec<&str> = bindings
+        .pointer("/items")
+        .and_then(Value::as_array)
+        .unwrap()
+        .iter()
+        .filter_map(|binding| binding.pointer("/roleRef/name")?.as_str())
+        .collect();
+    let roles = get(&server, &["get", "clusterrole"]);
+    let operator_roles: Vec<&str> = roles
+        .pointer("/items")
+        .and_then(Value::as_array)
+        .unwrap()
+        .iter()
+        .filter_map(|role| role.pointer("/metadata/name")?.as_str())
+        .filter(|name| name.starts_with("vitistack-operator-"))
+        .collect();
+    assert!(!operator_roles.is_empty());
+    for role in operator_roles {
+        assert!(bound.contains(&role), "{role} is given to nobody");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_sees_what_is_right_and_what_is_missing_on_a_real_server() {
+    let server = server().await;
+    let folder = format!("{ROOT}/config/default");
+    succeed(&server.kubectl(&["apply", "--server-side", "-k", &folder]).unwrap());
+    succeed(
+        &server.kubectl(&["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).unwrap(),
+    );
+    let told = || {
+        let told = told_by(&server.kubeconfig_path(), "doctor");
+        told.lines()
+            .filter(|line| line.contains("definition") || line.contains("rights"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let before = told();
+    succeed(&server.kubectl(&["delete", "clusterrolebinding", "vitistack-operator-kit"]).unwrap());
+    insta::assert_snapshot!(format!("{before}\n\n# without a binding\n{}", told()));
+}
+
+/// A kind that has only what the garbage collector looks at.
+const VIRTUAL_MACHINES: &str = r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: virtualmachines.kubevirt.io}
+spec:
+  group: kubevirt.io
+  names: {kind: VirtualMachine, plural: virtualmachines}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_released_machine_owned_survives_the_garbage_collector() {
+    let options = Options { has_controller_manager: true, ..Options::default() };
+    let server = KubeServer::start(&options).await.unwrap();
+    succeed(&server.kubectl(&["apply", "--server-side", "-k", &format!("{ROOT}/config/crd")]).unwrap());
+    let apply = |manifest: &str| {
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(manifest.as_bytes()).unwrap();
+        succeed(&server.kubectl(&["apply", "--server-side", "-f", file.path().to_str().unwrap()]).unwrap());
+    };
+    apply(VIRTUAL_MACHINES);
+    succeed(
+        &server.kubectl(&["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).unwrap(),
+    );
+    apply(
+        "{apiVersion: vitistack.io/v1alpha1, kind: Machine, metadata: {name: web, finalizers: [machine.vitistack.io/cleanup]}, spec: {template: small}}",
+    );
+    let made = get(&server, &["get", "machine", "web"]);
+    let uid = made.pointer("/metadata/uid").and_then(Value::as_str).unwrap();
+    let machine = format!("{{apiVersion: vitistack.io/v1alpha1, kind: Machine, name: web, uid: {uid}}}");
+    let owned = |api_version: &str, kind: &str, name: &str, labels: &str| {
+        apply(&format!(
+            "{{apiVersion: {api_version}, kind: {kind}, metadata: {{name: {name}, labels: {{{labels}}}, ownerReferences: [{machine}]}}}}"
+        ));
+    };
+    let identity = format!("vitistack.io/identity: {uid}");
+    owned("kubevirt.io/v1", "VirtualMachine", "web", &identity);
+    owned("v1", "Secret", "web-cloudinit", &identity);
+    // Nobody here knows of it; the cluster does.
+    owned("v1", "ConfigMap", "notes", "");
+
+    let told = told_by(&server.kubeconfig_path(), "release machine/web --without-operator");
+    assert!(told.ends_with("(exit 0)"), "{told}");
+    succeed(&server.kubectl(&["wait", "machine/web", "--for=delete", "--timeout=60s"]).unwrap());
+    for kind in ["virtualmachine/web", "secret/web-cloudinit", "configmap/notes"] {
+        let left = get(&server, &["get", kind]);
+        assert_eq!(left.pointer("/metadata/ownerReferences"), None, "{kind}");
+        assert_eq!(left.pointer("/metadata/deletionTimestamp"), None, "{kind}");
+    }
+}
+
+/// The blocks of the guide that are marked `sh`.
+fn blocks() -> Vec<String> {
+    let guide = std::fs::read_to_string(format!("{ROOT}/docs/deploy.md")).unwrap();
+    guide.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_guide_install_upgrade_and_remove() {
+    let server = server().await;
+    let there = |what: &str| {
+        let listed = server.kubectl(&["get", what, "-A", "-o", "name", "--ignore-not-found"]).unwrap();
+        succeed(&listed).lines().filter(|name| name.contains("vitistack")).count()
+    };
+    for block in blocks() {
+        let is_removal = block.contains("uninstall.sh");
+        if is_removal {
+            // The operators are gone, what users have is not.
+            assert_eq!(there("deployment") + there("service") + there("poddisruptionbudget"), 0);
+            assert_eq!(there("namespace"), 1);
+            succeed(&shell(&server, "vitistack samples machine-basic | kubectl apply -f -"));
+            let refused = shell(&server, &block);
+            assert!(!refused.status.success(), "the definitions went with a Machine in them");
+            let told = String::from_utf8(refused.stderr).unwrap();
+            assert!(told.contains("machine.vitistack.io/"), "{told}");
+            succeed(&shell(&server, "kubectl delete machines --all"));
+        }
+        succeed(&shell(&server, &block));
+        if block.contains("--replicas 2") && block.contains("apply") {
+            assert_eq!(there("poddisruptionbudget"), 1);
+        }
+    }
+    succeed(&shell(&server, "dev/uninstall.sh"));
+    assert_eq!(there("customresourcedefinition") + there("clusterrole"), 0);
+}
+
+#[test]
+fn the_image_is_built_with_the_toolchain_of_the_workspace() {
+    let read = |file: &str| std::fs::read_to_string(format!("{ROOT}/{file}")).unwrap();
+    let toolchain = read("rust-toolchain.toml");
+    let version = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'));
+    assert!(read("Dockerfile").contains(&format!("/rust:{}-", version.unwrap())));
+}

@@ -1,0 +1,109 @@
+//! A platform that is printed and restored elsewhere.
+
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::{lines::told_by, stage::Stage};
+
+const PLATFORM: &str = r"apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: vitistack.io/v1alpha1
+kind: Machine
+metadata: {name: web, namespace: default}
+spec: {template: large-disk, cloudInit: {secretRef: {name: first-boot, key: userdata}}}
+---
+apiVersion: vitistack.io/v1alpha1
+kind: Machine
+metadata: {name: web, namespace: shop}
+spec: {template: small}
+---
+apiVersion: vitistack.io/v1alpha1
+kind: Datacenter
+metadata: {name: west, namespace: default}
+spec: {region: west, machineProviders: [{name: rack, priority: 1}]}
+---
+apiVersion: vitistack.io/v1alpha1
+kind: MachineProvider
+metadata: {name: rack, namespace: default}
+spec: {type: kubevirt, credentials: {secretRef: {name: rack-kubeconfig, key: kubeconfig}}}
+---
+apiVersion: vitistack.io/v1alpha1
+kind: NetworkConfiguration
+metadata: {name: lan, namespace: default}
+spec: {bridge: br0, vlan: 7}
+---
+apiVersion: vitistack.io/v1alpha1
+kind: MachineClass
+metadata: {name: large-disk}
+spec: {resources: {cpu: {cores: 1}, memory: {size: 1Gi}}, disks: [{name: root, size: 1Ti}]}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_platform_is_restored_elsewhere_with_its_identities() {
+    let stage = Stage::new().await;
+    stage.apply(PLATFORM).await;
+    let metadata = json!({ "metadata": {
+        "finalizers": ["machine.vitistack.io/cleanup"],
+        "annotations": {
+            "vitistack.io/identity": "the-identity",
+            "vitistack.io/adopted": "some-uid",
+            "vitistack.io/placement": "default/rack",
+            "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        },
+    } });
+    stage.machines().patch("web", &PatchParams::default(), &Patch::Merge(&metadata)).await.unwrap();
+    let status = json!({ "status": { "phase": "Running" } });
+    stage.machines().patch_status("web", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    stage.apply("apiVersion: vitistack.io/v1alpha1\nkind: Machine\nmetadata: {name: leaving, namespace: default, finalizers: [example.com/stays]}\nspec: {template: small}").await;
+    stage.machines().delete("leaving", &DeleteParams::default()).await.unwrap();
+
+    let exported = stage.line("export -A");
+    insta::assert_snapshot!(exported);
+    let own = stage.line("export");
+    assert!(!own.contains("namespace: shop") && own.contains("kind: MachineClass"), "{own}");
+
+    let elsewhere = Stage::new().await;
+    elsewhere.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}").await;
+    let (_, documents) = exported.split_once("---\n").unwrap();
+    elsewhere.apply(documents.split("(exit").next().unwrap()).await;
+    let machine = elsewhere.machines().get("web").await.unwrap();
+    assert_eq!(machine.annotations()["vitistack.io/identity"], "the-identity");
+    let again = elsewhere.line("export -A");
+    assert_eq!(again.split_once("---\n").unwrap().1, documents, "what was restored is what was exported");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_that_is_not_whole_says_so() {
+    let stage = Stage::new().await;
+    stage.apply(PLATFORM).await;
+    let definitions = kube::Api::<
+        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    >::all(stage.client.clone());
+    definitions.delete("datacenters.vitistack.io", &DeleteParams::default()).await.unwrap();
+    let limit = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    while definitions.get_opt("datacenters.vitistack.io").await.unwrap().is_some() {
+        assert!(std::time::Instant::now() < limit, "the definition stays");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let told = stage.line("export -A");
+    assert!(told.contains("# Incomplete: failed to list datacenters"), "{told}");
+    assert!(told.contains("vitistack: failed to list datacenters"), "{told}");
+    assert!(told.contains("kind: Machine\n") && told.ends_with("(exit 3)"), "{told}");
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_is_no_empty_platform() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let kubeconfig = directory.path().join("kubeconfig");
+    let cluster = json!({ "name": "gone", "cluster": { "server": "http://127.0.0.1:1" } });
+    let context = json!({ "name": "gone", "context": { "cluster": "gone", "user": "nobody" } });
+    let config = json!({ "apiVersion": "v1", "kind": "Config", "current-context": "gone",
+        "clusters": [cluster], "contexts": [context], "users": [{ "name": "nobody", "user": {} }] });
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let told = told_by(&kubeconfig, "export -A");
+    assert!(told.contains("does not answer") && !told.ends_with("(exit 0)"), "{told}");
+}

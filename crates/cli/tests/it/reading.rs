@@ -1,0 +1,371 @@
+//! The reading commands against planted objects.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use futures::StreamExt;
+use http::StatusCode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use vitistack_types::{
+    ObjectReference,
+    conditions::reason,
+    labels,
+    v1alpha1::{
+        Datacenter, DatacenterStatus, Disk, Machine, MachinePhase, MachineProvider, MachineProviderStatus,
+        MachineStatus, Phase, ProviderReference, ProviderType, ResourceQuotas,
+    },
+};
+
+use crate::stage::{Stage, condition, write_kubeconfig};
+
+fn annotate(metadata: &mut ObjectMeta, name: &str, value: &str) {
+    metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
+}
+
+/// A Machine of the Datacenter `west`, placed where `provider` says.
+fn machine(
+    stage: &Stage,
+    name: &str,
+    provider: Option<&str>,
+    phase: MachinePhase,
+    why: (&str, &str),
+) -> Machine {
+    let mut machine = Machine::builder()
+        .template("small")
+        .datacenter_ref(ObjectReference::builder().name("west").build())
+        .build(name, "default")
+        .unwrap();
+    machine.metadata.labels = Some([("app".to_owned(), name.split('-').next().unwrap().to_owned())].into());
+    let placed = provider.map(|provider| {
+        annotate(&mut machine.metadata, labels::PLACEMENT, &format!("default/{provider}"));
+        machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
+        ObjectReference::builder().name(provider).namespace("default").build()
+    });
+    let is_ready = phase == MachinePhase::Running;
+    machine.status = Some(MachineStatus {
+        phase: Some(phase),
+        observed_generation: Some(1),
+        conditions: vec![condition(stage, "Ready", is_ready, why.0, why.1)],
+        provider: placed,
+        ip_addresses: if is_ready { vec!["10.0.0.7".to_owned()] } else { Vec::new() },
+        ..MachineStatus::default()
+    });
+    machine
+}
+
+/// A datacenter with two providers, one of them away; six machines, one broken, one over quota.
+async fn small_world() -> Stage {
+    let stage = Stage::new().await;
+    stage.namespace("team-a").await;
+    stage.namespace(labels::SYSTEM_NAMESPACE).await;
+    plant_places(&stage).await;
+    let runs = (reason::RUNNING, "the machine runs");
+    for name in ["web-1", "web-2", "web-3"] {
+        stage.plant(machine(&stage, name, Some("simulated-a"), MachinePhase::Running, runs)).await;
+    }
+    let crashed = (reason::VM_FAILED, "the guest crashes: look at its console");
+    stage.plant(machine(&stage, "db-1", Some("simulated-a"), MachinePhase::Failed, crashed)).await;
+    let away = (reason::PROVIDER_UNREACHABLE, "default/simulated-b does not answer: waiting for it");
+    stage.plant(machine(&stage, "cache-1", Some("simulated-b"), MachinePhase::Pending, away)).await;
+    let full = (
+        reason::QUOTA_EXCEEDED,
+        "resourceQuotas.maxMachines of the Datacenter is 5, 5 is used and this machine needs 1 more: raise the quota, or delete or shrink machines",
+    );
+    stage.plant(machine(&stage, "web-4", None, MachinePhase::Failed, full)).await;
+    let disks = [Disk::builder().name("root").size("40Gi".parse().unwrap()).build()];
+    stage.plant(Machine::builder().template("large").disks(disks).build("lonely", "team-a").unwrap()).await;
+    for operator in ["datacenter", "machine-provider", "simulated"] {
+        stage.operator(operator).await;
+    }
+    stage.event("db-1", "Normal", "Created", "create: the provider has no machine with its identity").await;
+    stage.event("db-1", "Warning", "VMFailed", "the guest crashes: look at its console").await;
+    stage
+}
+
+async fn plant_places(stage: &Stage) {
+    let reference = |name: &str, rank: u16| ProviderReference::builder().name(name).priority(rank).build();
+    let mut west = Datacenter::builder()
+        .region("us-west")
+        .machine_providers([reference("simulated-b", 2), reference("simulated-a", 1), reference("gone", 3)])
+        .resource_quotas(ResourceQuotas::builder().max_machines(5).build())
+        .build("west", "default")
+        .unwrap();
+    west.status = Some(DatacenterStatus {
+        phase: Some(Phase::Ready),
+        conditions: vec![condition(stage, "Ready", true, reason::AS_SPECIFIED, "a provider can be used")],
+        ..DatacenterStatus::default()
+    });
+    stage.plant(west).await;
+    for (name, phase, ready, word, message) in [
+        ("simulated-a", Phase::Ready, true, reason::AS_SPECIFIED, "it answers"),
+        (
+            "simulated-b",
+            Phase::Failed,
+            false,
+            reason::PROVIDER_UNREACHABLE,
+            "it does not answer: waiting for it",
+        ),
+    ] {
+        let mut provider =
+            MachineProvider::builder().provider_type(ProviderType::Simulated).build(name, "default").unwrap();
+        provider.status = Some(MachineProviderStatus {
+            phase: Some(phase),
+            conditions: vec![condition(stage, "Ready", ready, word, message)],
+            ..MachineProviderStatus::default()
+        });
+        stage.plant(provider).await;
+    }
+}
+
+async fn pages(stage: &Stage, commands: &[&[&str]]) -> String {
+    let mut pages = Vec::new();
+    for command in commands {
+        pages.push(stage.told(command).await);
+    }
+    pages.join("\n\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn get_lists_what_there_is() {
+    let stage = small_world().await;
+    let commands: [&[&str]; 8] = [
+        &["get"],
+        &["get", "machines", "-A"],
+        &["get", "vsm", "-l", "app=web", "-o", "wide"],
+        &["get", "machine", "db-1"],
+        &["get", "machine/db-1", "-o", "name"],
+        &["get", "all", "-n", "team-a", "-o", "name"],
+        &["get", "machineclass"],
+        &["get", "machine", "nobody"],
+    ];
+    insta::assert_snapshot!(pages(&stage, &commands).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_printed_as_they_are_stored_without_who_wrote_what() {
+    let stage = small_world().await;
+    let list = stage.run(&["get", "machines", "-o", "json"]).await;
+    let list: Value = serde_json::from_str(&list.output).unwrap();
+    let names: Vec<&str> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["metadata"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["cache-1", "db-1", "web-1", "web-2", "web-3", "web-4"]);
+    assert_eq!(list["items"][0]["kind"], "Machine");
+    assert_eq!(list["items"][0]["metadata"].get("managedFields"), None);
+    let one = stage.run(&["get", "machine", "db-1", "-o", "yaml"]).await.output;
+    assert!(one.contains("kind: Machine") && one.contains("reason: VMFailed"), "{one}");
+    assert!(!one.contains("managedFields"), "{one}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn describe_shows_the_tree_with_the_broken_first() {
+    let stage = small_world().await;
+    let commands: [&[&str]; 5] = [
+        &["describe", "datacenter/west"],
+        &["describe", "machineprovider", "simulated-a"],
+        &["describe", "machine", "db-1"],
+        &["describe", "machine/lonely", "-n", "team-a"],
+        &["describe", "machine"],
+    ];
+    insta::assert_snapshot!(pages(&stage, &commands).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_names_what_stands_in_the_way() {
+    let stage = small_world().await;
+    let commands: [&[&str]; 7] = [
+        &["why", "machine/web-1"],
+        &["why", "machine/db-1"],
+        &["why", "machine/cache-1"],
+        &["why", "machine/web-4"],
+        &["why", "vsm", "lonely", "-n", "team-a"],
+        &["why", "datacenter/west"],
+        &["why", "machine/nobody"],
+    ];
+    insta::assert_snapshot!(pages(&stage, &commands).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_shown_newest_last() {
+    let stage = small_world().await;
+    let commands: [&[&str]; 3] =
+        [&["events"], &["events", "machine/db-1", "-A"], &["events", "machine", "web-1"]];
+    insta::assert_snapshot!(pages(&stage, &commands).await);
+}
+
+/// The next line that a command writes, read on a thread of its own: the API answers in this process.
+async fn next<I: Iterator<Item = String> + Send + 'static>(lines: I) -> (String, I) {
+    let read = tokio::task::spawn_blocking(move || {
+        let mut lines = lines;
+        (lines.next().unwrap(), lines)
+    });
+    tokio::time::timeout(std::time::Duration::from_mins(1), read).await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_writes_a_line_for_each_change_and_ends_well_when_interrupted() {
+    let stage = small_world().await;
+    let (mut process, lines) = stage.follow(&["watch", "machines", "-l", "app=db"]);
+    let (there, lines) = next(lines).await;
+    let api: Api<Machine> = Api::namespaced(stage.client.clone(), "default");
+    let patch = Patch::Merge(json!({"status": {"phase": "Running"}}));
+    api.patch_status("db-1", &PatchParams::default(), &patch).await.unwrap();
+    let (changed, lines) = next(lines).await;
+    let words = |line: &str| line.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(&there)[..4], ["there", "db-1", "False", "Failed"]);
+    assert_eq!(words(&changed)[..4], ["changed", "db-1", "False", "Running"]);
+    let ended = tokio::task::spawn_blocking(move || {
+        let id = process.0.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        process.0.wait().unwrap()
+    });
+    assert!(ended.await.unwrap().success());
+    drop(lines);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_followed() {
+    let stage = small_world().await;
+    let (_process, lines) = stage.follow(&["events", "machine/db-1", "--watch"]);
+    let (_heading, lines) = next(lines).await;
+    let (_created, lines) = next(lines).await;
+    let (_failed, lines) = next(lines).await;
+    stage.event("db-1", "Normal", "Restarted", "restart: asked for").await;
+    let (line, _lines) = next(lines).await;
+    assert!(line.contains("Restarted") && line.contains("machine/db-1"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_the_cluster_is_told_with_the_fix() {
+    let bare = Stage::bare(Arc::new(|_| None)).await;
+    let whole = Stage::new().await;
+    let refusing = Stage::bare(Arc::new(|_| Some(StatusCode::FORBIDDEN))).await;
+    let unknown = Stage::bare(Arc::new(|_| Some(StatusCode::UNAUTHORIZED))).await;
+    let away = Stage::bare(Arc::new(|_| None)).await;
+    // A port that was free a moment ago and that nobody listens on.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    write_kubeconfig(&away.directory.path().join("kubeconfig"), &format!("http://127.0.0.1:{port}"));
+    let mut told = vec![
+        bare.told(&["get", "machines"]).await,
+        bare.told(&["get"]).await,
+        refusing.told(&["get", "machines"]).await,
+        unknown.told(&["get", "machines"]).await,
+        away.told(&["get", "machines"]).await,
+        away.told(&["why", "machine/web-1"]).await,
+        whole.told(&["get", "machines", "--context", "nothing"]).await,
+        whole.told(&["get", "machines", "--kubeconfig", "/nothing/here"]).await,
+        whole.told(&["get", "pods"]).await,
+        whole.told(&["get", "machines", "-A", "-n", "default"]).await,
+    ];
+    told.push(nowhere(whole.directory.path()));
+    insta::assert_snapshot!(told.join("\n\n"));
+}
+
+/// No kubeconfig at all.
+fn nowhere(directory: &std::path::Path) -> String {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_vitistack"))
+        .args(["get", "machines"])
+        .env_remove("KUBECONFIG")
+        .env("HOME", directory)
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    format!(
+        "$ vitistack get machines\n{}(exit {})",
+        String::from_utf8(output.stderr).unwrap(),
+        output.status.code().unwrap()
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_list_is_read_in_few_requests_and_a_part_of_it_is_never_shown_as_whole() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let (counted, broken) = (Arc::clone(&requests), Arc::clone(&is_broken));
+    let stage = Stage::with(move |request| {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let is_list = path.ends_with("/machines") && request.method() == http::Method::GET;
+        counted.fetch_add(usize::from(is_list), Ordering::Relaxed);
+        if !broken.load(Ordering::Relaxed) {
+            return None;
+        }
+        let is_later_page = query.contains("continue=");
+        let is_refused_kind = path.ends_with("/datacenters") && query.contains("limit=");
+        is_later_page
+            .then_some(StatusCode::INTERNAL_SERVER_ERROR)
+            .or(is_refused_kind.then_some(StatusCode::FORBIDDEN))
+    })
+    .await;
+    let machines = (0..1001).map(|number| {
+        let name = format!("vm-{number:04}");
+        stage.plant(Machine::builder().template("small").build(&name, "default").unwrap())
+    });
+    futures::stream::iter(machines).buffer_unordered(16).collect::<Vec<()>>().await;
+
+    let told = stage.run(&["get", "machines"]).await;
+    assert_eq!((told.code, told.output.lines().count()), (0, 1002));
+    assert_eq!(requests.load(Ordering::Relaxed), 2);
+
+    is_broken.store(true, Ordering::Relaxed);
+    let told = stage.run(&["get", "machines", "-o", "name"]).await;
+    assert_eq!((told.code, told.output.lines().count()), (3, 1000));
+    insta::assert_snapshot!(told.errors);
+    let told = stage.run(&["get", "-o", "name"]).await;
+    assert_eq!((told.code, told.output.lines().count()), (3, 1000));
+    assert!(told.errors.contains("you may not list datacenters"), "{}", told.errors);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_odd_object_does_not_hide_the_others() {
+    let stage = small_world().await;
+    // As a newer version of the kind may have it: a phase that this build does not know.
+    let definitions: Api<
+        k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    > = Api::all(stage.client.clone());
+    let loose = json!([{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/status", "value": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}]);
+    let patch = Patch::<()>::Json(serde_json::from_value(loose).unwrap());
+    definitions.patch("machines.vitistack.io", &PatchParams::default(), &patch).await.unwrap();
+    let api: Api<kube::api::DynamicObject> =
+        Api::namespaced_with(stage.client.clone(), "default", &kube::api::ApiResource::erase::<Machine>(&()));
+    let odd = Patch::Merge(json!({"status": {"phase": "Levitating", "conditions": "many"}}));
+    api.patch_status("web-2", &PatchParams::default(), &odd).await.unwrap();
+    let commands: [&[&str]; 2] = [&["get", "machines"], &["describe", "machineprovider/simulated-a"]];
+    insta::assert_snapshot!(pages(&stage, &commands).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_not_be_read_is_told_and_never_guessed() {
+    let stage = Stage::with(|request| {
+        let path = request.uri().path();
+        (path.contains("/leases") || path.contains("/secrets/")).then_some(StatusCode::FORBIDDEN)
+    })
+    .await;
+    let machine = json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "Machine",
+        "metadata": {"name": "web-1", "namespace": "default"},
+        "spec": {
+            "template": "small", "providerRef": {"name": "simulated-a"},
+            "cloudInit": {"secretRef": {"name": "web-data", "key": "userdata"}},
+        },
+    });
+    plant_places(&stage).await;
+    stage.plant::<Machine>(serde_json::from_value(machine).unwrap()).await;
+    insta::assert_snapshot!(stage.told(&["why", "machine/web-1"]).await);
+}
+
+#[test]
+fn as_a_plugin_of_kubectl_it_names_itself_so() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let link = directory.path().join("kubectl-vitistack");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_vitistack"), &link).unwrap();
+    let output =
+        std::process::Command::new(&link).args(["why", "-h"]).env("COLUMNS", "100").output().unwrap();
+    insta::assert_snapshot!(String::from_utf8(output.stdout).unwrap());
+}

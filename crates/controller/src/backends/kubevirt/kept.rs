@@ -1,0 +1,139 @@
+//! How a cache keeps an object that it may hold thousands of.
+
+use std::{borrow::Cow, sync::Arc};
+
+use kube::{
+    Resource,
+    core::{ApiResource, DynamicObject, DynamicResourceScope, ObjectMeta},
+};
+use serde::{Deserialize, Deserializer};
+use vitistack_machine::kubevirt::{Kind, Object, prune};
+use vitistack_types::labels;
+
+/// An object as JSON text, parsed whenever somebody looks at it: parsed it would take five to ten times the memory, for as
+/// long as it exists. Beside the text stands what every change is asked for.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    metadata: ObjectMeta,
+    content: Content,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    /// As it came from the cluster.
+    New(Box<DynamicObject>),
+    /// Without what no reader needs.
+    Text(Box<str>),
+}
+
+impl Kept {
+    /// Takes out what no reader needs, and keeps the rest small.
+    pub fn shrink(&mut self, kind: Kind) {
+        let Content::New(object) = &mut self.content else { return };
+        prune(kind, object);
+        // Writing an object into memory cannot fail: its keys are strings.
+        let text = serde_json::to_string(object).unwrap_or_default();
+        self.content = Content::Text(text.into_boxed_str());
+    }
+
+    /// The object. None only if it is not what was kept, which would be a defect here.
+    pub fn object(&self) -> Option<Object> {
+        match &self.content {
+            Content::New(object) => Some(Arc::new(DynamicObject::clone(object))),
+            Content::Text(text) => serde_json::from_str(text).ok().map(Arc::new),
+        }
+    }
+
+    /// Which object it is, at which version and whose: an object without content.
+    pub fn outline(&self) -> DynamicObject {
+        DynamicObject { types: None, metadata: self.metadata.clone(), data: serde_json::Value::Null }
+    }
+}
+
+impl<'de> Deserialize<'de> for Kept {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = DynamicObject::deserialize(deserializer)?;
+        let whole = &object.metadata;
+        let identity = whole.labels.as_ref().and_then(|labels| labels.get_key_value(labels::IDENTITY));
+        let metadata = ObjectMeta {
+            name: whole.name.clone(),
+            namespace: whole.namespace.clone(),
+            uid: whole.uid.clone(),
+            resource_version: whole.resource_version.clone(),
+            labels: identity.map(|(name, value)| [(name.clone(), value.clone())].into()),
+            ..ObjectMeta::default()
+        };
+        Ok(Self { metadata, content: Content::New(Box::new(object)) })
+    }
+}
+
+impl Resource for Kept {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::kind(resource)
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::group(resource)
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::version(resource)
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::plural(resource)
+    }
+
+    fn api_version(resource: &ApiResource) -> Cow<'_, str> {
+        DynamicObject::api_version(resource)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn machine() -> Value {
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {
+                "name": "vm", "namespace": "apps", "uid": "a", "resourceVersion": "7", "generation": 2,
+                "labels": { "app": "web", "vitistack.io/identity": "one" },
+                "annotations": { "vitistack.io/applied": "print" },
+            },
+            "spec": { "runStrategy": "Always", "template": { "spec": { "volumes": [{ "name": "root" }] } } },
+            "status": { "printableStatus": "Running" },
+        })
+    }
+
+    #[test]
+    fn what_was_kept_is_what_is_read() {
+        let mut kept: Kept = serde_json::from_value(machine()).unwrap();
+        kept.shrink(Kind::VirtualMachine);
+        assert!(matches!(kept.content, Content::Text(_)));
+        assert_eq!(serde_json::to_value(kept.object().unwrap().as_ref()).unwrap(), machine());
+    }
+
+    #[test]
+    fn the_outline_says_which_object_it_is_and_whose() {
+        let kept: Kept = serde_json::from_value(machine()).unwrap();
+        let outline = kept.outline();
+        assert_eq!(vitistack_machine::kubevirt::identity_of(&outline).unwrap().as_str(), "one");
+        let metadata = outline.metadata;
+        assert_eq!(metadata.labels.unwrap().len(), 1);
+        assert_eq!((metadata.uid.as_deref(), metadata.resource_version.as_deref()), (Some("a"), Some("7")));
+    }
+}

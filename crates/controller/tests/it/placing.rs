@@ -1,0 +1,175 @@
+//! The operators that place machines and look after providers, on a control plane in the process.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::events::v1::Event;
+use kube::{
+    Api, Client, Resource,
+    api::{ListParams, Patch, PatchParams, PostParams},
+    core::NamespaceResourceScope,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use vitistack_controller::{Caches, datacenter, machine_provider};
+use vitistack_runtime::Process;
+use vitistack_types::{
+    ObjectReference, labels,
+    v1alpha1::{Datacenter, Machine, MachineProvider, ProviderReference, ProviderType, ResourceQuotas},
+};
+
+use crate::stage::{self, Counted, EVERYTHING, Running, settings};
+
+/// Longest wait for anything; reached only when something is broken.
+const LIMIT: Duration = Duration::from_mins(1);
+/// Between two looks.
+const TURN: Duration = Duration::from_millis(20);
+
+pub struct Stage {
+    pub client: Client,
+    counted: Counted,
+    running: Option<Running>,
+}
+
+impl Stage {
+    /// A control plane and both operators, which look at everything every second.
+    pub async fn new() -> Self {
+        let stage::Stage { client, server, .. } = stage::Stage::new().await;
+        let mut stage = Self { client, counted: Counted::new(&server), running: None };
+        stage.start();
+        stage
+    }
+
+    /// Starts the operators.
+    pub fn start(&mut self) {
+        let client = Client::new(self.counted.clone(), "default");
+        let mut process = Process::new(settings(), client.clone());
+        let caches = Caches::new(&mut process, client, EVERYTHING);
+        datacenter::add(&mut process, &caches);
+        let simulated: Arc<dyn machine_provider::Probe> = Arc::new(machine_provider::SimulatedProbe);
+        machine_provider::add(&mut process, &caches, [simulated]);
+        self.running = Some(Running::start(process));
+    }
+
+    /// Stops the operators.
+    pub async fn stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop().await;
+        }
+    }
+
+    /// How much the operators have written so far, but for Events.
+    pub fn writes(&self) -> u64 {
+        self.counted.total()
+    }
+
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    pub async fn create<K>(&self, object: &K) -> K
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        self.api().create(&PostParams::default(), object).await.unwrap()
+    }
+
+    pub async fn patch<K>(&self, name: &str, patch: Value)
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// What the backend does before its first create.
+    pub async fn claim(&self, machine: &str) {
+        self.patch::<Machine>(machine, json!({"metadata": {"finalizers": [labels::MACHINE_CLEANUP]}})).await;
+    }
+
+    pub async fn machine(&self, name: &str) -> Machine {
+        self.api().get(name).await.unwrap()
+    }
+
+    pub async fn machines(&self) -> Vec<Machine> {
+        self.api().list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// The reasons of the Events about an object, in no order.
+    pub async fn events(&self, name: &str) -> Vec<String> {
+        let events = self.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+        let about =
+            |event: &Event| event.regarding.as_ref().is_some_and(|it| it.name.as_deref() == Some(name));
+        events.into_iter().filter(about).filter_map(|event| event.reason).collect()
+    }
+
+    /// Waits until something holds.
+    pub async fn until<F: Future<Output = bool>>(&self, what: &str, mut holds: impl FnMut() -> F) {
+        let waiting = async {
+            while !holds().await {
+                tokio::time::sleep(TURN).await;
+            }
+        };
+        assert!(tokio::time::timeout(LIMIT, waiting).await.is_ok(), "waited in vain: {what}");
+    }
+
+    /// Waits until the operators have looked at everything several times without a write, and fails if they never do.
+    pub async fn rests(&self) {
+        let waiting = async {
+            loop {
+                let before = self.writes();
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                if self.writes() == before {
+                    return;
+                }
+            }
+        };
+        assert!(tokio::time::timeout(LIMIT, waiting).await.is_ok(), "the operators never stop writing");
+    }
+}
+
+pub fn provider(name: &str) -> MachineProvider {
+    let check = json!({"interval": "100ms", "timeout": "5s", "failureThreshold": 2});
+    let builder = MachineProvider::builder().provider_type(ProviderType::Simulated);
+    builder.health_check(serde_json::from_value(check).unwrap()).build(name, "default").unwrap()
+}
+
+pub fn datacenter(providers: &[&str], most: Option<u32>) -> Datacenter {
+    let references: Vec<ProviderReference> = (1..)
+        .zip(providers)
+        .map(|(priority, name)| ProviderReference::builder().name(*name).priority(priority).build())
+        .collect();
+    Datacenter::builder()
+        .region("west")
+        .machine_providers(references)
+        .resource_quotas(ResourceQuotas::builder().maybe_max_machines(most).build())
+        .build("west", "default")
+        .unwrap()
+}
+
+pub fn machine(name: &str) -> Machine {
+    let datacenter = ObjectReference::builder().name("west").build();
+    Machine::builder().template("small").datacenter_ref(datacenter).build(name, "default").unwrap()
+}
+
+pub fn placement(machine: &Machine) -> Option<&str> {
+    vitistack_plan::machine::placement(machine)
+}
+
+/// The reason of the Ready condition.
+pub fn reason(conditions: Option<&[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]>) -> String {
+    let ready = conditions.unwrap_or_default().iter().find(|condition| condition.type_ == "Ready");
+    ready.map(|ready| ready.reason.clone()).unwrap_or_default()
+}
+
+pub fn machine_reason(machine: &Machine) -> String {
+    reason(machine.status.as_ref().map(|status| status.conditions.as_slice()))
+}
