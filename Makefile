@@ -19,6 +19,8 @@ test-integration: ## The same behaviour on a real kube-apiserver, which it build
 lint: ## Formatting, clippy, docs, licences, generated files, arrows, API rules
 	@dev/setup.sh lint && cargo xtask lint
 
+# Ten times the plans of mixed faults of `make test`; another number by the same variable.
+check: export VITISTACK_FAULT_PLANS ?= 10000
 check: lint test-integration ## Everything; the same as .ci/run
 
 manifests: ## Write config/ and docs/reference from the code

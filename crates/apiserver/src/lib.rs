@@ -40,6 +40,7 @@ use http::{Request, Response};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tower::Service;
+use uuid::Uuid;
 
 /// How lists are printed, for clients that print them too: values by JSON path, and ages.
 pub mod printing {
@@ -47,7 +48,7 @@ pub mod printing {
 }
 
 pub use self::listen::{ServeError, ServeOptions, Serving, serve};
-use self::server::{Clock, KnowsToken, Server};
+use self::server::{Clock, KnowsToken, Server, Uids};
 pub use self::status::Failure;
 use self::store::Store;
 use self::store::memory::MemoryStore;
@@ -64,6 +65,7 @@ pub struct ApiServer {
 pub struct Builder {
     store: Arc<dyn Store>,
     clock: Clock,
+    uids: Uids,
     bookmarks_every: Duration,
 }
 
@@ -88,6 +90,13 @@ impl Builder {
         self
     }
 
+    /// Takes the UIDs of new objects from there, which has to tell each once; random ones if not told.
+    #[must_use]
+    pub fn uids(mut self, uids: impl Fn() -> Uuid + Send + Sync + 'static) -> Self {
+        self.uids = Arc::new(uids);
+        self
+    }
+
     /// Tells quiet watches the version they have reached that often; every minute if not told.
     #[must_use]
     pub fn bookmarks_every(mut self, interval: Duration) -> Self {
@@ -105,6 +114,7 @@ impl Builder {
             store: self.store,
             registry: registry::Registry::default(),
             clock: self.clock,
+            uids: self.uids,
             owners: garbage::Owners::default(),
             work,
             knows_token,
@@ -123,6 +133,7 @@ impl ApiServer {
         Builder {
             store: Arc::new(MemoryStore::new()),
             clock: Arc::new(Timestamp::now),
+            uids: Arc::new(Uuid::new_v4),
             bookmarks_every: Duration::from_mins(1),
         }
     }

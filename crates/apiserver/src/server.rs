@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use crate::garbage::{Owners, Work};
 use crate::kinds::{self, definitions, events};
@@ -23,6 +24,8 @@ use crate::{body, discovery, metadata, names, openapi, verbs};
 
 /// Tells the time. Tests give their own.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+/// Makes UIDs. Tests give their own.
+pub type Uids = Arc<dyn Fn() -> Uuid + Send + Sync>;
 /// Tells whether a token is the administrator's.
 pub type KnowsToken = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
@@ -37,6 +40,8 @@ pub struct Server {
     pub registry: Registry,
     /// The time.
     pub clock: Clock,
+    /// New UIDs.
+    pub uids: Uids,
     /// Who owns what.
     pub owners: Owners,
     /// What is to be cleaned up.

@@ -45,10 +45,13 @@ impl<K: Kind<DynamicType = ()>> Index<K> {
         index
     }
 
-    /// The objects that are found by a word.
+    /// The objects that are found by a word, by namespace and name.
     #[must_use]
     pub fn get(&self, word: &str) -> Vec<ObjectRef<K>> {
-        self.lock().found.get(word).map(|found| found.iter().cloned().collect()).unwrap_or_default()
+        let mut found: Vec<ObjectRef<K>> =
+            self.lock().found.get(word).map(|found| found.iter().cloned().collect()).unwrap_or_default();
+        found.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+        found
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries<K>> {

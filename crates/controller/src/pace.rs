@@ -3,12 +3,12 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::{Stream, StreamExt, stream};
 use kube::{Resource, runtime::reflector::ObjectRef};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::caches::name_of;
 

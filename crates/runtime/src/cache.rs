@@ -134,6 +134,13 @@ impl<K: Kind> Cache<K> {
         self.0.store.state()
     }
 
+    /// All objects, by namespace and name, for whoever does something with one after another: it is the same every time.
+    pub(crate) fn sorted(&self) -> Vec<Arc<K>> {
+        let mut objects = self.list();
+        objects.sort_by_cached_key(|object| (object.meta().namespace.clone(), object.meta().name.clone()));
+        objects
+    }
+
     /// Waits until the first list is complete.
     pub async fn ready(&self) {
         if self.0.store.wait_until_ready().await.is_err() {

@@ -1,10 +1,6 @@
 //! What fills a cache.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -16,6 +12,7 @@ use kube::{
         watcher,
     },
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use vitistack_clients::kubernetes::explain;
 
@@ -24,7 +21,7 @@ use crate::{
     health::Health,
     lane::Urgency,
     metrics::Undecodable,
-    queue::backoff,
+    queue::{backoff, jitter},
 };
 
 /// Longest pause between two attempts to list.
@@ -117,6 +114,7 @@ impl<K: Kind> Feed<K> {
         let name = format!("cache {}", K::plural(&self.cache.0.resource));
         let readiness = reports.health.as_ref().map(|health| health.readiness(&name));
         let heart = reports.health.as_ref().map(|health| health.heart(&name, Instant::now()));
+        let started = Instant::now();
         let mut tick = tokio::time::interval(TURN);
         let mut failures = 0;
         if let Some(readiness) = &readiness {
@@ -126,6 +124,7 @@ impl<K: Kind> Feed<K> {
             let mut events = source();
             let error = loop {
                 let event = tokio::select! {
+                    biased;
                     () = end.cancelled() => break 'feed,
                     _ = tick.tick() => {
                         if let Some(heart) = &heart {
@@ -157,7 +156,7 @@ impl<K: Kind> Feed<K> {
             failures += 1;
             let limit =
                 if readiness.is_none() && is_absent(&error) { ABSENT_PAUSE_LIMIT } else { PAUSE_LIMIT };
-            let pause = backoff(failures, rand::random()).min(limit);
+            let pause = backoff(failures, jitter(&name, started.elapsed())).min(limit);
             let words = explain_watch(&error);
             if let Some(readiness) = &readiness {
                 tracing::warn!(kind, "failed to watch, trying again in {pause:?}: {words}");
@@ -238,7 +237,7 @@ impl<K: Kind> Feed<K> {
         let mut before: HashMap<_, _> =
             self.cache.list().into_iter().map(|object| (key(&object), object)).collect();
         self.writer.apply_watcher_event(&watcher::Event::InitDone);
-        for object in self.cache.list() {
+        for object in self.cache.sorted() {
             let old = before.remove(&key(&object));
             let old = old.as_ref().map(|old| old.meta());
             if old.is_some_and(|old| old.resource_version == object.meta().resource_version) {

@@ -4,8 +4,10 @@ use std::{
     collections::BTreeMap,
     fmt::Write,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 /// A loop that has not turned for so long counts as stuck. Loops turn every few seconds even when idle.
 const STUCK_AFTER: Duration = Duration::from_mins(1);

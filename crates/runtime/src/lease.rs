@@ -5,7 +5,7 @@
 //! ever compared, and the holder has stopped acting before anybody else may start. The lease is watched: one that is
 //! released is taken at once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::{
@@ -21,7 +21,7 @@ use kube::{
 use snafu::{ResultExt, Snafu};
 use tokio::{
     sync::watch,
-    time::{sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use vitistack_clients::kubernetes::{explain, is_conflict};
@@ -199,7 +199,7 @@ impl Election {
             self.heart.beat(Instant::now());
             tokio::select! {
                 () = end.cancelled() => break,
-                () = sleep_until(wake.into()) => {}
+                () = sleep_until(wake) => {}
                 () = self.hear(&mut changes) => {}
             }
         }

@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use axum::{
@@ -25,6 +25,7 @@ use kube::{Api, Client, api::PostParams};
 use prometheus_client::registry::Registry;
 use sha2::{Digest, Sha256};
 use snafu::{ResultExt, Snafu};
+use tokio::time::Instant;
 use vitistack_clients::kubernetes::explain;
 
 use crate::metrics::render;

@@ -1,8 +1,7 @@
 //! `/healthz` and `/readyz`.
 
-use std::time::Instant;
-
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use tokio::time::Instant;
 
 use crate::health::{Health, Report};
 

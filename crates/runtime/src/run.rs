@@ -6,7 +6,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     panic::AssertUnwindSafe,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -19,7 +19,7 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
-    time::{MissedTickBehavior, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field::Empty};
@@ -31,7 +31,7 @@ use crate::{
     lane::{Lane, Urgency},
     metrics::Metrics,
     outcome::{Outcome, ReconcileError},
-    queue::Queue,
+    queue::{Queue, jitter},
 };
 
 /// The loop turns at least so often, to show that it lives.
@@ -196,9 +196,12 @@ impl<K: Kind> Worker<K> {
             heart.beat(now);
             let due = self.queue.next_due().unwrap_or(now + TURN);
             tokio::select! {
+                // In this order, so that the same happens every time.
+                biased;
                 () = end.cancelled() => break,
                 Ok(()) = leads.changed() => {}
                 () = &mut ready, if !is_ready => is_ready = true,
+                _ = tick.tick() => self.tell_unfit(),
                 count = woken.recv_many(&mut batch, 1000) => {
                     if count > 0 {
                         self.enqueue(&mut batch);
@@ -209,8 +212,13 @@ impl<K: Kind> Worker<K> {
                         self.settle(finished);
                     }
                 }
-                () = sleep_until(due.into()) => {}
-                _ = tick.tick() => self.tell_unfit(),
+                () = sleep_until(due) => {}
+            }
+            // With every turn, so that however much wakes the controller, what has finished makes room for more.
+            while let Some(finished) = self.running.try_join_next() {
+                if let Ok(finished) = finished {
+                    self.settle(finished);
+                }
             }
         }
         self.drain(&mut leads).await;
@@ -227,7 +235,7 @@ impl<K: Kind> Worker<K> {
         if should_act {
             self.reconciler.begin().await;
             let resource = self.primary.resource().clone();
-            for object in self.primary.list() {
+            for object in self.primary.sorted() {
                 let lane = self.reconciler.lane(&object);
                 let key = ObjectRef::from_obj_with(object.as_ref(), resource.clone());
                 self.queue.add(key, lane, Urgency::Resync);
@@ -301,7 +309,8 @@ impl<K: Kind> Worker<K> {
         let Finished { key, span, took, result } = finished;
         let now = Instant::now();
         let metrics = &self.context.metrics;
-        let resync = resync_delay(&key, now.saturating_duration_since(self.started), self.context.interval);
+        let elapsed = now.saturating_duration_since(self.started);
+        let resync = resync_delay(&key, elapsed, self.context.interval);
         let (sentence, is_failure) = match &result {
             Ok(outcome) => {
                 metrics.reconciled(&self.name, outcome.name(), took);
@@ -324,10 +333,10 @@ impl<K: Kind> Worker<K> {
             }
             Ok(Outcome::Wait { .. }) => self.queue.succeed(&key, resync, Urgency::Resync, now),
             Ok(Outcome::Retry { after, .. }) => {
-                self.queue.fail(&key, after, rand::random(), now);
+                self.queue.fail(&key, after, jitter(&key, elapsed), now);
             }
             Err(error) => {
-                self.queue.fail(&key, error.after, rand::random(), now);
+                self.queue.fail(&key, error.after, jitter(&key, elapsed), now);
             }
         }
         let is_news = self.said.insert(key, sentence.clone()).is_none_or(|before| before != sentence);

@@ -1,7 +1,6 @@
 //! Creating an object.
 
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::write::{self, Writer, Written};
 use crate::kinds::reviews;
@@ -65,7 +64,7 @@ pub async fn new_object(
     let generate = given.is_empty() && !prefix.is_empty();
     for _ in 0..GENERATED_NAMES {
         if generate {
-            let (random, _) = Uuid::new_v4().as_u64_pair();
+            let (random, _) = (server.uids)().as_u64_pair();
             let name = metadata::generated_name(&prefix, random);
             metadata::fields(&mut object).insert("name".to_owned(), name.into());
         }
@@ -88,7 +87,7 @@ pub fn settle(
     managed: bool,
 ) -> Result<Value, Failure> {
     let now = server.now();
-    metadata::fill_new(&mut new, &Uuid::new_v4().to_string(), now);
+    metadata::fill_new(&mut new, &(server.uids)().to_string(), now);
     if resource.status
         && let Some(members) = new.as_object_mut()
     {

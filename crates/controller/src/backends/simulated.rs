@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use vitistack_machine::{
     Changes,
-    simulated::{Settings, Simulated, SystemClock, WorldStore, world::SIMULATED_PROVIDER_ERROR},
+    simulated::{Clock, Settings, Simulated, SystemClock, WorldStore, world::SIMULATED_PROVIDER_ERROR},
 };
 use vitistack_plan::Refusal;
 use vitistack_types::v1alpha1::{MachineProvider, ProviderType};
@@ -22,7 +22,7 @@ pub type Stores = Arc<dyn Fn(&MachineProvider) -> Arc<dyn WorldStore> + Send + S
 /// Opens simulated providers.
 pub struct SimulatedOpener {
     stores: Stores,
-    clock: Arc<dyn vitistack_machine::simulated::Clock>,
+    clock: Arc<dyn Clock>,
     /// Open worlds by the UID of their provider: other settings are given to the world that is there.
     worlds: Mutex<HashMap<String, Simulated>>,
 }
@@ -31,7 +31,13 @@ impl SimulatedOpener {
     /// Opens worlds from these stores.
     #[must_use]
     pub fn new(stores: Stores) -> Self {
-        Self { stores, clock: Arc::new(SystemClock), worlds: Mutex::default() }
+        Self::with_clock(stores, Arc::new(SystemClock))
+    }
+
+    /// Opens worlds from these stores, in which it is always the time of `clock`.
+    #[must_use]
+    pub fn with_clock(stores: Stores, clock: Arc<dyn Clock>) -> Self {
+        Self { stores, clock, worlds: Mutex::default() }
     }
 
     fn opened(world: &Simulated) -> Opened {

@@ -3,12 +3,9 @@
 //! A cache lags behind. A second look within milliseconds would not see what the first one decided, and let in more than
 //! a quota allows.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use tokio::time::Instant;
 use vitistack_types::v1alpha1::Machine;
 
 use crate::caches::datacenter_of;

@@ -3,10 +3,10 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::Instant,
 };
 
 use kube::{Api, Client, api::ListParams, core::DeserializeGuard};
+use tokio::time::Instant;
 use vitistack_clients::kubernetes::explain;
 use vitistack_plan::{
     Refusal,

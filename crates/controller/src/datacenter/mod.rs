@@ -10,13 +10,14 @@ mod report;
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
+use tokio::time::Instant;
 use vitistack_clients::kubernetes::apply_status;
 use vitistack_plan::{
     datacenter::{Decision, Usage, datacenter_status, decide, missing_datacenter},

@@ -9,13 +9,13 @@ mod series;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use vitistack_clients::kubernetes::explain;
 use vitistack_machine::{Backend, BackendError, ErrorKind};
 use vitistack_plan::{

@@ -3,11 +3,11 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use kube::runtime::reflector::ObjectRef;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use vitistack_plan::{
     Redacted, Refusal,
     provider::{Checks, Health},

@@ -6,11 +6,7 @@ mod load;
 mod probe;
 mod report;
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream;
@@ -18,7 +14,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 use vitistack_clients::kubernetes::{explain, is_conflict};
 use vitistack_plan::{
     is_paused,

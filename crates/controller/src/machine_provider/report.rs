@@ -1,9 +1,10 @@
 //! Writing: the status of a provider.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Resource;
+use tokio::time::Instant;
 use vitistack_clients::kubernetes::apply_status;
 use vitistack_runtime::{ReconcileError, events::Severity};
 use vitistack_types::{

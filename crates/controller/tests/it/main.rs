@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod datacenter;
+mod faults;
 mod kubevirt_reader;
 mod machine;
 mod machine_provider;

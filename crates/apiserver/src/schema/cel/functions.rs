@@ -1,23 +1,55 @@
 //! The functions a rule may call, and what they return.
 
-use std::sync::LazyLock;
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
 
 use kube_cel::{
     KubeCelExt as _,
     cel::{
-        Context,
+        Context, ExecutionError, FunctionContext,
+        extractors::This,
         objects::{Value, ValueType},
     },
 };
 
 use super::kind::Kind;
+use crate::schema::pattern::Pattern;
 
 /// The functions, registered once: the table never changes and making it costs more than a rule.
 static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| {
     let mut context = Context::default().with_all();
     context.add_function("type", |value: Value| type_value(value.type_of()));
+    context.add_function("matches", matches);
     context
 });
+
+/// Compiled patterns: compiling one costs far more than all the rest of a rule, and rules have few of them.
+static PATTERNS: LazyLock<Mutex<HashMap<String, Arc<Pattern>>>> = LazyLock::new(Mutex::default);
+/// Patterns kept, at most: a rule may put its pattern together from an object.
+const PATTERNS_KEPT: usize = 1024;
+
+/// Whether a text matches a pattern, which is read as Go reads it.
+#[expect(clippy::needless_pass_by_value, reason = "how the library hands arguments over")]
+fn matches(
+    context: &FunctionContext,
+    This(text): This<Arc<String>>,
+    pattern: Arc<String>,
+) -> Result<bool, ExecutionError> {
+    let patterns = || PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = patterns().get(pattern.as_str()).cloned();
+    if let Some(known) = known {
+        return Ok(known.matches(&text));
+    }
+    let compiled = Arc::new(Pattern::compile(&pattern).map_err(|error| context.error(error))?);
+    let mut patterns = patterns();
+    if patterns.len() < PATTERNS_KEPT {
+        patterns.insert(pattern.as_str().to_owned(), Arc::clone(&compiled));
+    }
+    drop(patterns);
+    Ok(compiled.matches(&text))
+}
 
 /// What stands for a type, which the library cannot hold: a text no rule writes.
 pub(super) fn type_value(name: impl std::fmt::Display) -> String {
