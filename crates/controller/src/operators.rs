@@ -66,6 +66,9 @@ pub struct Options {
 /// Puts operators into a process that works on the cluster of `client`.
 pub fn add(process: &mut Process, client: &Client, options: &Options) {
     let caches = Caches::new(process, client.clone(), needs(&options.operators));
+    // One of them, or a Machine that nobody can act on would be told of twice.
+    let teller =
+        options.operators.iter().find(|each| matches!(each, Operator::Kubevirt | Operator::Simulated));
     for operator in &options.operators {
         match operator {
             Operator::Datacenter => datacenter::add(process, &caches),
@@ -78,12 +81,14 @@ pub fn add(process: &mut Process, client: &Client, options: &Options) {
                 name: operator.name(),
                 opener: Arc::new(KubeVirtOpener::new(client.clone())),
                 is_own_cluster_offered: options.is_own_cluster_offered,
+                tells_homeless: Some(operator) == teller,
             }
             .add(process, &caches),
             Operator::Simulated => MachineOperator {
                 name: operator.name(),
                 opener: Arc::new(SimulatedOpener::new(Arc::clone(&options.stores))),
-                is_own_cluster_offered: false,
+                is_own_cluster_offered: options.is_own_cluster_offered,
+                tells_homeless: Some(operator) == teller,
             }
             .add(process, &caches),
         }

@@ -119,6 +119,7 @@ impl MachineReconciler {
         match api.patch(&machine.name_any(), &parameters, &Patch::Merge(patch)).await {
             Ok(mut patched) => {
                 patched.metadata.managed_fields = None;
+                self.wrote(&patched);
                 Ok(patched)
             }
             Err(error) if is_conflict(&error) => Err(StepError::Outdated),

@@ -65,8 +65,11 @@ pub struct MachineOperator {
     pub name: &'static str,
     /// Opens its backends.
     pub opener: Arc<dyn Opener>,
-    /// Whether the cluster itself takes Machines as long as there is no MachineProvider.
+    /// Whether the cluster itself takes Machines as long as there is no MachineProvider, by whichever operator: two that
+    /// disagree would each tell something else of one Machine, for ever.
     pub is_own_cluster_offered: bool,
+    /// Whether it tells of Machines that nobody can act on.
+    pub tells_homeless: bool,
 }
 
 impl MachineOperator {
@@ -83,7 +86,9 @@ impl MachineOperator {
             events: operator.events(),
             series,
             is_own_cluster_offered: self.is_own_cluster_offered,
+            tells_homeless: self.tells_homeless,
             silent_since: Mutex::default(),
+            written: Mutex::default(),
         };
         let providers = ProviderReconciler::new(caches, &backends, self.is_own_cluster_offered);
         operator.control(providers.controller());
@@ -142,8 +147,12 @@ struct MachineReconciler {
     events: Events,
     series: Series,
     is_own_cluster_offered: bool,
+    tells_homeless: bool,
     /// Since when the provider of a Machine cannot be asked.
     silent_since: Mutex<HashMap<ObjectRef<Machine>, Instant>>,
+    /// The versions that were written and may not be in the cache yet, by UID: what is older is the past, and a machine that
+    /// was just given back must not be made from it.
+    written: Mutex<HashMap<String, u64>>,
 }
 
 #[async_trait]
@@ -164,12 +173,16 @@ impl Reconciler<Machine> for MachineReconciler {
     }
 
     async fn reconcile(&self, machine: Arc<Machine>) -> Result<Outcome, ReconcileError> {
+        if self.is_past(&machine) {
+            return Ok(outdated());
+        }
         match self.charge(&machine) {
             Charge::Others => {
                 self.series.forget(&machine);
                 Ok(Outcome::Done)
             }
-            Charge::Nobody(refusal) => self.refuse(&machine, refusal).await,
+            Charge::Nobody(refusal) if self.tells_homeless => self.refuse(&machine, refusal).await,
+            Charge::Nobody(_) => Ok(Outcome::Done),
             Charge::Ours(placement) => match self.backends.get(&placement) {
                 // It is being opened, and tells when it is; saying so on every machine at every start would be noise.
                 None => {
@@ -181,6 +194,7 @@ impl Reconciler<Machine> for MachineReconciler {
     }
 
     fn rest(&self) {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.silent_since.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
@@ -193,6 +207,27 @@ struct Round {
 }
 
 impl MachineReconciler {
+    /// Whether the cache has not caught up with what was written to the Machine.
+    fn is_past(&self, machine: &Machine) -> bool {
+        let (Some(uid), Some(version)) = (&machine.metadata.uid, version(machine)) else { return false };
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        match written.get(uid) {
+            Some(known) if version < *known => true,
+            Some(_) => {
+                written.remove(uid);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Notes what was written.
+    fn wrote(&self, machine: &Machine) {
+        if let (Some(uid), Some(version)) = (machine.metadata.uid.clone(), version(machine)) {
+            self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, version);
+        }
+    }
+
     /// Tells why nobody can act on the Machine.
     async fn refuse(&self, machine: &Machine, refusal: Refusal) -> Result<Outcome, ReconcileError> {
         let snapshot = Snapshot {
@@ -318,6 +353,11 @@ impl MachineReconciler {
         let since = *silent.entry(key).or_insert_with(Instant::now);
         machine.status.is_some() && since.elapsed() < PATIENCE
     }
+}
+
+/// The version of a Machine as a number, which it is in every server that we know.
+fn version(machine: &Machine) -> Option<u64> {
+    machine.metadata.resource_version.as_deref()?.parse().ok()
 }
 
 fn snapshot<'a>(

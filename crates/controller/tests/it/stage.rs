@@ -143,8 +143,13 @@ impl Stage {
         let store: Arc<dyn WorldStore> = Arc::new(self.world.clone());
         let opener = SimulatedOpener::new(Arc::new(move |_| Arc::clone(&store)));
         let name = "simulated-operator";
-        MachineOperator { name, opener: Arc::new(opener), is_own_cluster_offered: false }
-            .add(&mut process, &caches);
+        MachineOperator {
+            name,
+            opener: Arc::new(opener),
+            is_own_cluster_offered: false,
+            tells_homeless: true,
+        }
+        .add(&mut process, &caches);
         Running::start(process)
     }
 

@@ -124,7 +124,9 @@ fn retried(decision: Decision, observed: &Observed) -> Decision {
 /// Why the Machine must not be acted on, whatever its spec says.
 fn held(snapshot: &Snapshot<'_>) -> Option<Refusal> {
     let machine = snapshot.machine;
-    if let Some(twin) = snapshot.twin {
+    // The identity is the UID of the Machine that made the real one. Whoever else writes it down is held, and cannot hold that one.
+    let is_original = identity(machine).as_str() == machine.metadata.uid.as_deref().unwrap_or_default();
+    if let Some(twin) = snapshot.twin.filter(|_| !is_original) {
         let message = format!(
             "Machine {twin} has the same identity: delete one of the two, or remove its annotation {}",
             labels::IDENTITY

@@ -140,8 +140,7 @@ fn agreed(machine: &Machine, provider_name: &str, places: &Places<'_>) -> Result
             metadata.name.as_deref() == Some(&reference.name)
                 && metadata.namespace.as_deref() == Some(reference.namespace.as_deref().unwrap_or(own))
         });
-        // A Datacenter that is gone, or dropped the provider, does not make its machines homeless.
-        let lists = |datacenter: &&Datacenter| {
+        let lists = |datacenter: &&&Datacenter| {
             let place = datacenter.metadata.namespace.as_deref().unwrap_or_default();
             let providers = &datacenter.spec.machine_providers;
             providers.iter().any(|provider| {
@@ -149,14 +148,17 @@ fn agreed(machine: &Machine, provider_name: &str, places: &Places<'_>) -> Result
                     == provider_name
             })
         };
-        return match found {
-            Some(datacenter) if !has_finalizer(machine) && !permits(&datacenter.metadata, own) => Err(
-                disagrees(format!("Datacenter {named:?} does not allow references from namespace {own:?}")),
-            ),
-            Some(datacenter) if !has_finalizer(machine) && !lists(datacenter) => {
-                Err(disagrees(format!("Datacenter {named:?} has no such provider")))
-            }
-            _ => Ok(()),
+        let permitted = found.filter(|datacenter| permits(&datacenter.metadata, own));
+        // A Datacenter that is gone, or dropped the provider, does not make its machines homeless. What says that they were
+        // made there is the status: a tenant can write annotations and finalizers.
+        return match (found, permitted) {
+            _ if was_made_on(machine, provider_name) => Ok(()),
+            (_, Some(datacenter)) if lists(&datacenter) => Ok(()),
+            (None, _) => Err(disagrees(format!("Datacenter {named:?} is not there"))),
+            (Some(_), None) => Err(disagrees(format!(
+                "Datacenter {named:?} does not allow references from namespace {own:?}"
+            ))),
+            (Some(_), Some(_)) => Err(disagrees(format!("Datacenter {named:?} has no such provider"))),
         };
     }
     match find(provider_name, places) {
@@ -165,6 +167,12 @@ fn agreed(machine: &Machine, provider_name: &str, places: &Places<'_>) -> Result
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the operators said that the Machine is on this provider.
+fn was_made_on(machine: &Machine, provider_name: &str) -> bool {
+    let provider = machine.status.as_ref().and_then(|status| status.provider.as_ref());
+    provider.is_some_and(|provider| full_name(provider, "") == provider_name)
 }
 
 /// Whether a Machine may be made on a provider that it does not reach through a Datacenter.
@@ -184,6 +192,14 @@ fn referred(machine: &Machine, reference: &ObjectReference, places: &Places<'_>)
             ),
         ));
     };
+    if provider.metadata.deletion_timestamp.is_some() {
+        return Location::Nowhere(Refusal::new(
+            reason::PROVIDER_NOT_FOUND,
+            format!(
+                "spec.providerRef names {named:?}, which is being deleted: make the Machine on another one"
+            ),
+        ));
+    }
     if may_use(machine, provider) {
         return Location::At(named);
     }
@@ -211,6 +227,7 @@ fn default(machine: &Machine, places: &Places<'_>) -> Location {
             .providers
             .iter()
             .filter(|provider| provider.metadata.namespace.as_deref() == Some(place) && is_default(provider))
+            .filter(|provider| provider.metadata.deletion_timestamp.is_none())
             .map(|provider| name_of(provider))
             .collect();
         defaults.sort();

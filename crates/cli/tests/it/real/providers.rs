@@ -79,7 +79,7 @@ async fn credentials_that_run_programs_are_refused(bed: &Bed) -> String {
     assert!(hostile.contains("exec"), "the kubeconfig has no token where one was expected");
     provider(bed, CLUSTERS, "hq", remote("hq")).await;
     machine(bed, "far", "hq").await;
-    let missing = bed.refused(CLUSTERS, "far", "InvalidCredentials", "create the Secret").await;
+    let missing = bed.refused(CLUSTERS, "far", "SecretNotFound", "create a Secret").await;
     bed.create(&secret("hq", &hostile)).await;
     let told = bed.refused(CLUSTERS, "far", "InvalidCredentials", "exec").await;
     bed.patch("Secret", CLUSTERS, "hq", secret("hq", &kubeconfig(bed, REMOTES[0]))).await;

@@ -168,8 +168,13 @@ fn start_process(
         Arc::new(clock),
     );
     let opener = Arc::new(LifeOpener { life: Arc::clone(life), inner: opener });
-    MachineOperator { name: "simulated-operator", opener, is_own_cluster_offered: false }
-        .add(&mut process, &caches);
+    MachineOperator {
+        name: "simulated-operator",
+        opener,
+        is_own_cluster_offered: false,
+        tells_homeless: true,
+    }
+    .add(&mut process, &caches);
     process
 }
 
