@@ -41,7 +41,8 @@ async fn of_fifty_machines_at_once_the_quota_lets_ten_in_and_the_others_are_told
     stage.rests().await;
     // One first patch of the provider; two status of it and of the Datacenter, or three; a write for each Machine.
     assert!(stage.writes() <= 50 + 10, "{} writes", stage.writes());
-    assert_eq!(stage.events("vm-00").await.len(), 1);
+    let events = stage.events("vm-00").await;
+    assert_eq!(events.len(), 1, "{events:#?}");
     let west: Datacenter = stage.api().get("west").await.unwrap();
     assert_eq!(west.status.unwrap().used.unwrap().machines, 10);
     let aws: MachineProvider = stage.api().get("aws").await.unwrap();
