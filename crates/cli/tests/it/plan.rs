@@ -119,3 +119,34 @@ async fn several_files_and_standard_input_are_one_plan() {
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!(String::from_utf8(output.stdout).unwrap());
 }
+
+/// What `kubectl apply --server-side` set, it also removes: the plan has to know it by its name.
+#[cfg(feature = "integration")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_server_gives_the_same_answers() {
+    let server = vitistack_testkit::KubeServer::start(&vitistack_testkit::Options::default()).await.unwrap();
+    let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crd");
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = directory.path().join("file.yaml");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, PLATFORM).unwrap();
+    for what in [definitions, path] {
+        let applied = server.kubectl(&["apply", "--server-side", "-f", what]).unwrap();
+        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
+        assert!(server.kubectl(&wait).unwrap().status.success());
+    }
+    let planned = |manifests: &str| {
+        std::fs::write(&file, manifests).unwrap();
+        told_by(&server.kubeconfig_path(), &format!("plan -f {path}")).replace(path, "FILE")
+    };
+    let machine = PLATFORM.rsplit("---\n").next().unwrap();
+    let pages = [
+        planned(PLATFORM),
+        planned(&machine.replace("  disks: [{name: data, size: 10Gi}]\n", "")),
+        planned(&machine.replace("zone: a", "zone: b")),
+        planned(&machine.replace("namespace: default", "namespace: nowhere")),
+        planned(&machine.replace("name: web", "name: db")),
+    ];
+    insta::assert_snapshot!(pages.join("\n\n"));
+}
