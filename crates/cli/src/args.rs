@@ -16,6 +16,7 @@ use crate::{
         get::GetArgs,
         manager::ManagerArgs,
         pause::{PauseArgs, ResumeArgs},
+        plan::PlanArgs,
         power::PowerArgs,
         release::ReleaseArgs,
         render::RenderArgs,
@@ -81,6 +82,8 @@ pub enum Command {
     Adopt(AdoptArgs),
     /// Let go of a machine: its object goes, the real machine stays
     Release(ReleaseArgs),
+    /// Show what files would change, and what that costs, without changing it
+    Plan(PlanArgs),
     /// Show what a Machine becomes on KubeVirt, without making it
     Render(RenderArgs),
     /// Print every object so that it can be restored elsewhere

@@ -6,6 +6,7 @@ mod cluster;
 mod columns;
 mod commands;
 pub mod deployment;
+mod documents;
 mod events;
 mod kinds;
 mod listing;

@@ -6,6 +6,7 @@ pub mod datacenter;
 pub mod explain;
 pub mod machine;
 mod pause;
+pub mod preview;
 pub mod provider;
 mod redacted;
 mod reference;

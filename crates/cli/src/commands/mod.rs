@@ -10,6 +10,7 @@ pub mod export;
 pub mod get;
 pub mod manager;
 pub mod pause;
+pub mod plan;
 pub mod power;
 pub mod release;
 pub mod render;
@@ -28,7 +29,7 @@ use snafu::{ResultExt, Snafu};
 use vitistack_apiserver::ServeError;
 use vitistack_runtime::shutdown::ShutdownError;
 
-use self::render::RenderError;
+use self::{plan::PlanError, render::RenderError};
 use crate::{
     args::Command,
     change::ChangeError,
@@ -77,6 +78,9 @@ pub enum Error {
     /// Indicates that a file could not be rendered.
     #[snafu(display("{source}"), context(false))]
     Render { source: RenderError },
+    /// Indicates that it cannot be said what files would change.
+    #[snafu(display("{source}"), context(false))]
+    Plan { source: PlanError },
     /// Indicates that a cluster lacks something that the operators need.
     #[snafu(display("{failed} of {all} checks failed"))]
     FailChecks { failed: usize, all: usize },
@@ -123,6 +127,7 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
         Command::Resume(arguments) => pause::resume(arguments, console).await,
         Command::Adopt(arguments) => adopt::run(arguments, console).await,
         Command::Release(arguments) => release::run(arguments, console).await,
+        Command::Plan(arguments) => plan::run(arguments, console).await,
         Command::Render(arguments) => render::run(arguments, console).await,
         Command::Export(arguments) => export::run(arguments, console).await,
         Command::Doctor(arguments) => doctor::run(arguments, console).await,

@@ -1,6 +1,10 @@
 //! Shows what a Machine becomes on KubeVirt, without making it.
 
-use std::{collections::BTreeMap, io::Read as _, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use clap::Args;
 use kube::{
@@ -28,6 +32,7 @@ use vitistack_types::{
 use super::{Ending, Error, WriteObjectSnafu, WriteOutputSnafu, document};
 use crate::{
     cluster::{Cluster, ClusterArgs},
+    documents::{self, ReadError},
     output::Console,
 };
 
@@ -38,11 +43,8 @@ const NO_IDENTITY: &str = "00000000-0000-0000-0000-000000000000";
 #[derive(Debug, Snafu)]
 pub enum RenderError {
     /// Indicates that the file could not be read.
-    #[snafu(display("failed to read {}: {source}", path.display()))]
-    ReadFile { path: PathBuf, source: std::io::Error },
-    /// Indicates that the file holds something else than manifests.
-    #[snafu(display("failed to read {}: {message}", path.display()))]
-    ParseFile { path: PathBuf, message: String },
+    #[snafu(display("{source}"), context(false))]
+    ReadDocuments { source: ReadError },
     /// Indicates that there is no Machine in the file.
     #[snafu(display("there is no Machine in {}: `vitistack samples machine-basic` prints one", path.display()))]
     FindMachine { path: PathBuf },
@@ -97,21 +99,10 @@ struct Manifests {
 }
 
 impl Manifests {
-    fn read(path: &PathBuf) -> Result<Self, RenderError> {
-        let mut text = String::new();
-        let read = if path.as_os_str() == "-" {
-            std::io::stdin().read_to_string(&mut text).map(|_| ())
-        } else {
-            std::fs::read_to_string(path).map(|content| text = content)
-        };
-        read.context(ReadFileSnafu { path })?;
-        let refused = |message: String| RenderError::ParseFile { path: path.clone(), message };
-        // The parser draws a picture below its first line.
-        let first_line = |error: String| error.lines().next().unwrap_or_default().replacen("error: ", "", 1);
-        let documents: Vec<Value> =
-            serde_saphyr::from_multiple(&text).map_err(|error| refused(first_line(error.to_string())))?;
+    fn read(path: &Path) -> Result<Self, RenderError> {
+        let refused = |message: String| ReadError::ParseFile { path: path.to_owned(), message };
         let mut known = Self::default();
-        for document in documents {
+        for document in documents::read(path)? {
             let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
             let is_ours = text("apiVersion").split('/').next() == Some(GROUP);
             match text("kind") {

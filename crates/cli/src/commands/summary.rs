@@ -7,8 +7,7 @@ use vitistack_types::{definitions, samples};
 use crate::roles;
 
 /// What the design has and this build has not.
-const MISSING: [&str; 3] = [
-    "vitistack plan: what a manifest would change, before it does",
+const MISSING: [&str; 2] = [
     "vitistack operator: the REST service and the dashboard",
     "clusters, more providers, vitistack bootstrap: attestation",
 ];

@@ -9,6 +9,7 @@ mod deployment;
 mod doctor;
 mod export;
 mod lines;
+mod plan;
 mod reading;
 #[cfg(feature = "integration")]
 mod real;
@@ -44,6 +45,7 @@ fn every_command_explains_itself() {
         &["why", "--help"],
         &["events", "--help"],
         &["watch", "--help"],
+        &["plan", "--help"],
         &["crds", "--help"],
         &["rbac", "--help"],
         &["manager", "--help"],

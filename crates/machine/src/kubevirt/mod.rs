@@ -99,6 +99,20 @@ impl Settings {
     }
 }
 
+/// What KubeVirt can do.
+pub(crate) fn capabilities() -> Capabilities {
+    Capabilities {
+        resize: Support::AtRestart,
+        grow_disk: Support::InPlace,
+        change_disks: Support::AtRestart,
+        change_interfaces: Support::AtRestart,
+        change_hardware: Support::AtRestart,
+        power: true,
+        zones: true,
+        refused_fields: Vec::new(),
+    }
+}
+
 /// Machines on KubeVirt.
 pub struct KubeVirt {
     client: Client,
@@ -138,16 +152,7 @@ impl KubeVirt {
 #[async_trait]
 impl Backend for KubeVirt {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            resize: Support::AtRestart,
-            grow_disk: Support::InPlace,
-            change_disks: Support::AtRestart,
-            change_interfaces: Support::AtRestart,
-            change_hardware: Support::AtRestart,
-            power: true,
-            zones: true,
-            refused_fields: Vec::new(),
-        }
+        capabilities()
     }
 
     async fn observe(&self, target: &Target, order: Option<&Order>) -> Result<Observed, BackendError> {

@@ -21,6 +21,7 @@ use vitistack_plan::machine::{Capabilities, Identity, Observed};
 
 pub use apply::OpenWorldError;
 pub use clock::{Clock, ManualClock, SystemClock};
+pub(crate) use plan::capabilities;
 pub use settings::{Room, Settings};
 pub use store::{
     FileStore, KubernetesStore, MemoryStore, StoreError, Stored, Traffic, WorldStore, world_name,
@@ -74,7 +75,7 @@ impl Simulated {
 #[async_trait]
 impl Backend for Simulated {
     fn capabilities(&self) -> Capabilities {
-        plan::capabilities()
+        capabilities()
     }
 
     async fn observe(&self, target: &Target, order: Option<&Order>) -> Result<Observed, BackendError> {

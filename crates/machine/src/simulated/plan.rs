@@ -10,7 +10,7 @@ use super::world::{Definition, Disk, FirstBoot, Hardware, Interface, Reference, 
 use crate::{Order, Part, Target, Update};
 
 /// What the simulated backend can do: every field there is, most of it while the machine runs.
-pub(super) fn capabilities() -> Capabilities {
+pub(crate) fn capabilities() -> Capabilities {
     Capabilities {
         resize: Support::AtRestart,
         grow_disk: Support::InPlace,

@@ -124,10 +124,14 @@ pub fn obstacle(datacenter: &Datacenter, machine: &Machine, world: &World) -> (V
 /// The Machines that name a Datacenter.
 fn members<'a>(datacenter: &Datacenter, world: &'a World) -> impl Iterator<Item = &'a Machine> {
     let own = name(&datacenter.metadata);
-    world.machines.iter().filter(move |machine| {
-        let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
-        machine.spec.datacenter_ref.as_ref().is_some_and(|reference| full_name(reference, namespace) == own)
-    })
+    world.machines.iter().filter(move |machine| is_member(&own, machine))
+}
+
+/// Whether a Machine names the Datacenter of that name.
+fn is_member(datacenter: &str, machine: &Machine) -> bool {
+    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+    let reference = machine.spec.datacenter_ref.as_ref();
+    reference.is_some_and(|reference| full_name(reference, namespace) == datacenter)
 }
 
 /// What the operator decides about a Machine, if that is not to place it.
@@ -137,12 +141,7 @@ fn refusal(
     problems: &[(String, Option<Cause>)],
     world: &World,
 ) -> Option<Refusal> {
-    let usage = |machine: &Machine| {
-        usage_of(machine, world.classes.iter().find(|class| class.metadata.name == machine.spec.template))
-    };
-    let is_other =
-        |machine: &&Machine| !members(datacenter, world).any(|member| std::ptr::eq(member, *machine));
-    let mut candidates: Vec<Candidate> = providers(datacenter, world)
+    let candidates: Vec<Candidate> = providers(datacenter, world)
         .into_iter()
         .zip(problems)
         .map(|((reference, found), (_, problem))| {
@@ -152,21 +151,7 @@ fn refusal(
             Candidate { problem, ..candidate(datacenter, reference, found) }
         })
         .collect();
-    for candidate in &mut candidates {
-        let placed =
-            world.machines.iter().filter(|machine| placement(machine) == Some(candidate.name.as_str()));
-        for machine in placed.filter(is_other).collect::<Vec<_>>() {
-            candidate.add(zone_of(machine), usage(machine).unwrap_or_default());
-        }
-    }
-    let snapshot = Snapshot {
-        datacenter,
-        members: members(datacenter, world)
-            .map(|machine| Member { machine, usage: usage(machine) })
-            .collect(),
-        candidates,
-        now: world.now,
-    };
+    let snapshot = snapshot(datacenter, candidates, world);
     decide(&snapshot).verdicts.into_iter().find_map(|(each, verdict)| match verdict {
         Verdict::Refuse(refusal) | Verdict::Withdraw(refusal)
             if name(&each.metadata) == name(&machine.metadata) =>
@@ -177,8 +162,31 @@ fn refusal(
     })
 }
 
+/// Everything that the decision about a Datacenter needs, with what others use of its candidates.
+pub fn snapshot<'a>(
+    datacenter: &'a Datacenter,
+    mut candidates: Vec<Candidate>,
+    world: &'a World,
+) -> Snapshot<'a> {
+    let usage = |machine: &Machine| {
+        usage_of(machine, world.classes.iter().find(|class| class.metadata.name == machine.spec.template))
+    };
+    let own = name(&datacenter.metadata);
+    let is_other = |machine: &&Machine| !is_member(&own, machine);
+    for candidate in &mut candidates {
+        let placed =
+            world.machines.iter().filter(|machine| placement(machine) == Some(candidate.name.as_str()));
+        for machine in placed.filter(is_other).collect::<Vec<_>>() {
+            candidate.add(zone_of(machine), usage(machine).unwrap_or_default());
+        }
+    }
+    let members =
+        members(datacenter, world).map(|machine| Member { machine, usage: usage(machine) }).collect();
+    Snapshot { datacenter, members, candidates, now: world.now }
+}
+
 /// The providers that a Datacenter names, each with what was found of it.
-fn providers<'a>(
+pub fn providers<'a>(
     datacenter: &'a Datacenter,
     world: &'a World,
 ) -> Vec<(&'a ProviderReference, Option<&'a MachineProvider>)> {

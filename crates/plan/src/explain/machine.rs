@@ -100,10 +100,13 @@ pub fn desired(machine: &Machine, world: &World) -> Result<Desired, Refusal> {
     let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
     let spec = &machine.spec;
     let class = world.classes.iter().find(|class| class.metadata.name == spec.template).cloned();
+    let is_attached =
+        |name: Option<&String>| spec.networks.iter().any(|interface| Some(&interface.network_name) == name);
     let networks = world
         .networks
         .iter()
         .filter(|network| network.metadata.namespace.as_deref() == Some(namespace))
+        .filter(|network| is_attached(network.metadata.name.as_ref()))
         .filter_map(|network| Some((network.metadata.name.clone()?, network.clone())))
         .collect();
     let reference = spec.cloud_init.as_ref().and_then(|cloud_init| cloud_init.secret_ref.as_ref());
@@ -118,30 +121,43 @@ pub fn desired(machine: &Machine, world: &World) -> Result<Desired, Refusal> {
     resolve(machine, &References { class, networks, secret })
 }
 
-/// What the decision about the Machine says before any provider is asked: held, or lacking something.
-fn refusal(machine: &Machine, desired: Result<&Desired, &Refusal>, world: &World) -> Option<Cause> {
+/// Another Machine that claims the same identity.
+fn twin(machine: &Machine, world: &World) -> Option<String> {
     let own = identity(machine);
-    let twin = world
+    world
         .machines
         .iter()
         .find(|other| other.metadata.uid != machine.metadata.uid && identity(other) == own)
-        .map(|other| name(&other.metadata));
+        .map(|other| name(&other.metadata))
+}
+
+/// What the decision about the Machine says before any provider is asked: held, or lacking something.
+fn refusal(machine: &Machine, desired: Result<&Desired, &Refusal>, world: &World) -> Option<Cause> {
+    let twin = twin(machine, world);
+    let refusal = blocked(machine, desired, twin.as_deref())?;
+    let own = object("Machine", &machine.metadata);
+    let is_restored = refusal.reason == reason::IDENTITY_HELD && twin.is_none();
+    let to_do = is_restored.then(|| format!("run `{}`", command("adopt", &own)));
+    Some(Cause { to_do, ..refused(own, refusal, conditions_of(machine)) })
+}
+
+/// Why nothing is done about the Machine whatever its provider has.
+pub fn blocked(
+    machine: &Machine,
+    desired: Result<&Desired, &Refusal>,
+    twin: Option<&str>,
+) -> Option<Refusal> {
     let not_asked = Refusal::new("", "");
     let snapshot = Snapshot {
         machine,
         desired,
         observed: Err(&not_asked),
-        twin: twin.as_deref(),
+        twin,
         placement: placement(machine).unwrap_or_default(),
         no_room: None,
     };
     match decide(&snapshot).verdict {
-        Verdict::Blocked(refusal) => {
-            let own = object("Machine", &machine.metadata);
-            let is_restored = refusal.reason == reason::IDENTITY_HELD && twin.is_none();
-            let to_do = is_restored.then(|| format!("run `{}`", command("adopt", &own)));
-            Some(Cause { to_do, ..refused(own, refusal, conditions_of(machine)) })
-        }
+        Verdict::Blocked(refusal) => Some(refusal),
         _ => None,
     }
 }

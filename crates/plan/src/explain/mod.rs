@@ -4,9 +4,9 @@
 //! so the words are those of conditions and events; what only an operator can know is taken from the conditions it wrote.
 //! Nothing is guessed: what was not read is said to be not known.
 
-mod datacenter;
-mod machine;
-mod operators;
+pub(crate) mod datacenter;
+pub(crate) mod machine;
+pub(crate) mod operators;
 mod provider;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -229,13 +229,13 @@ fn configuration(
 }
 
 /// `namespace/name`, or the name of an object without a namespace.
-fn name(metadata: &ObjectMeta) -> String {
+pub(crate) fn name(metadata: &ObjectMeta) -> String {
     let name = metadata.name.as_deref().unwrap_or_default();
     metadata.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }
 
 /// The object as it is written in chains, causes and events.
-fn object(kind: &str, metadata: &ObjectMeta) -> String {
+pub(crate) fn object(kind: &str, metadata: &ObjectMeta) -> String {
     format!("{kind} {}", name(metadata))
 }
 
@@ -286,7 +286,7 @@ fn refused(object: String, refusal: Refusal, conditions: &[Condition]) -> Cause 
 }
 
 /// The command of ours that changes an object.
-fn command(verb: &str, object: &str) -> String {
+pub(crate) fn command(verb: &str, object: &str) -> String {
     let (kind, name) = object.split_once(' ').unwrap_or((object, ""));
     let kind = kind.to_lowercase();
     match name.split_once('/') {

@@ -5,4 +5,5 @@
 mod datacenter;
 mod explain;
 mod machine;
+mod preview;
 mod provider;

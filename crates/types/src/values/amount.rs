@@ -13,6 +13,17 @@ pub struct Amount {
     micros: u64,
 }
 
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self { micros: 0 };
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { micros: self.micros.saturating_add(other.micros) }
+    }
+}
+
 impl FromStr for Amount {
     type Err = InvalidValue;
 
@@ -52,6 +63,12 @@ mod tests {
         for (text, printed) in [("0.0416", "0.0416"), ("1.50", "1.5"), ("7", "7"), ("0.000001", "0.000001")] {
             assert_eq!(text.parse::<Amount>().unwrap().to_string(), printed);
         }
+    }
+
+    #[test]
+    fn amounts_add_up_exactly() {
+        let sum = ["0.1", "0.2", "0.000001"].map(|text| text.parse::<Amount>().unwrap());
+        assert_eq!(sum.into_iter().fold(Amount::ZERO, Amount::plus).to_string(), "0.300001");
     }
 
     #[test]
