@@ -326,7 +326,9 @@ impl MachineReconciler {
         failure: Option<BackendError>,
     ) -> Result<Outcome, ReconcileError> {
         let Round { observed, decision, no_room } = round;
-        let kind = failure.as_ref().map(|failure| failure.kind);
+        // A create that found no room was an attempt too, and is made again.
+        let full = no_room.as_ref().map(|_| ErrorKind::NoCapacity);
+        let kind = failure.as_ref().map(|failure| failure.kind).or(full);
         let verdict = match failure {
             None => decision.verdict,
             Some(error) if error.kind == ErrorKind::Refused || error.kind == ErrorKind::NoCapacity => {
