@@ -121,7 +121,7 @@ impl Cluster {
                 _ => RequestError::Answer { doing, message: explain(&error) },
             },
             kube::Error::HyperError(_) | kube::Error::Service(_) => {
-                RequestError::Reach { name, message: cause(&error) }
+                RequestError::Reach { name, message: explain(&error) }
             }
             _ => RequestError::Answer { doing, message: explain(&error) },
         }
@@ -183,15 +183,6 @@ pub enum RequestError {
         /// What the server said.
         message: String,
     },
-}
-
-/// The innermost cause: "Connection refused" says more than the three layers around it.
-fn cause(error: &kube::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }
 
 async fn from_file(path: &Path, context: Option<&str>) -> Result<Cluster, ConnectError> {

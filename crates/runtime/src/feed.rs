@@ -17,11 +17,11 @@ use tokio_util::sync::CancellationToken;
 use vitistack_clients::kubernetes::explain;
 
 use crate::{
+    backoff::{backoff, jitter},
     cache::{Cache, Change, Feeding, Kind, Unfit, lock},
     health::Health,
     lane::Urgency,
     metrics::Undecodable,
-    queue::{backoff, jitter},
 };
 
 /// Longest pause between two attempts to list.

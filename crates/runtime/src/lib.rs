@@ -4,6 +4,7 @@
 //! their leases, probes, metrics and telemetry. The kit knows none of our kinds.
 
 pub mod args;
+mod backoff;
 pub mod cache;
 pub mod events;
 mod feed;

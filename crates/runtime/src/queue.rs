@@ -13,41 +13,21 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    hash::{DefaultHasher, Hash, Hasher},
+    hash::Hash,
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use crate::lane::{Lane, Urgency};
+use crate::{
+    backoff::backoff,
+    lane::{Lane, Urgency},
+};
 
-/// First backoff after a failure.
-const BACKOFF_START: Duration = Duration::from_secs(1);
-/// Longest backoff.
-const BACKOFF_LIMIT: Duration = Duration::from_mins(5);
 /// The moment after which a key that was added while in flight comes back.
 const SETTLE: Duration = Duration::from_millis(50);
 /// One pick in so many goes to a resync.
 const RESYNC_SHARE: u32 = 4;
-
-/// How long to wait after so many failures in a row: 1 s, doubled each time, at most 5 min.
-///
-/// `jitter`, from 0 to 1, takes up to a fifth off, so that objects that failed together do not come back together.
-#[must_use]
-pub fn backoff(failures: u32, jitter: f64) -> Duration {
-    let doublings = failures.saturating_sub(1).min(16);
-    let full = BACKOFF_START.saturating_mul(1 << doublings).min(BACKOFF_LIMIT);
-    full.mul_f64(1.0 - 0.2 * jitter.clamp(0.0, 1.0))
-}
-
-/// A number from 0 to 1 that differs from thing to thing and from moment to moment. Nothing is thrown: where the clock
-/// does the same again, as in tests, so does everything.
-pub(crate) fn jitter(thing: &impl Hash, elapsed: Duration) -> f64 {
-    let mut hasher = DefaultHasher::new();
-    (thing, elapsed).hash(&mut hasher);
-    let [a, b, c, d, ..] = hasher.finish().to_be_bytes();
-    f64::from(u32::from_be_bytes([a, b, c, d])) / f64::from(u32::MAX)
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
@@ -369,16 +349,6 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_from_0_to_1_and_follows_from_the_thing_and_the_moment_alone() {
-        let all: Vec<f64> = (0..1000).map(|second| jitter(&"vm", Duration::from_secs(second))).collect();
-        assert!(all.iter().all(|one| (0.0..=1.0).contains(one)));
-        assert!(all.iter().any(|one| *one < 0.1) && all.iter().any(|one| *one > 0.9));
-        let bits = |thing: &str| jitter(&thing, MINUTE).to_bits();
-        assert_ne!(bits("vm"), bits("other"));
-        assert_eq!(bits("vm"), bits("vm"));
-    }
-
-    #[test]
     fn a_key_added_twice_is_handed_out_once() {
         let mut bench = Bench::new(9);
         bench.observe("a").observe("a");
@@ -487,14 +457,6 @@ mod tests {
         assert_eq!(bench.pick(), None);
         bench.now += MINUTE;
         assert_eq!(bench.pick(), Some("a"));
-    }
-
-    #[test]
-    fn jitter_takes_up_to_a_fifth_off() {
-        assert_eq!(backoff(1, 0.0), Duration::from_secs(1));
-        assert_eq!(backoff(1, 1.0), Duration::from_millis(800));
-        assert_eq!(backoff(u32::MAX, 0.0), Duration::from_mins(5));
-        assert_eq!(backoff(0, 0.0), Duration::from_secs(1));
     }
 
     #[test]

@@ -25,13 +25,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
+    backoff::jitter,
     cache::{Cache, Kind},
     events::{Events, Severity},
     health::Health,
     lane::{Lane, Urgency},
     metrics::Metrics,
     outcome::{Outcome, ReconcileError},
-    queue::{Queue, jitter},
+    queue::Queue,
 };
 
 /// The loop turns at least so often, to show that it lives.

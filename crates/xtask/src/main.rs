@@ -15,6 +15,10 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
+/// As in the binary that is measured.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Tasks of the workspace.
 #[derive(Parser)]
 struct Arguments {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use snafu::{ResultExt, Snafu, ensure};
 
-use super::{Child, Ownership, contains, explain};
+use super::{Child, Ownership, contains, explain, is_conflict};
 
 /// Annotation that keeps the fingerprint of what was last applied.
 ///
@@ -69,10 +69,13 @@ pub enum Applied {
     Written,
 }
 
+/// A version that no object ever has. An apply that carries it makes what is missing, and is refused for what is there.
+const NEVER: &str = "1";
+
 /// Makes `desired` stand, as `manager`, owned by `owner`.
 ///
 /// `observed` comes from a cache. `None` is not believed: a cache that lags, or that selects by label, does not see
-/// somebody else's object of the same name, so the server is asked before anything is created. An existing object is
+/// somebody else's object of the same name, so the server makes the object only if there is none. An existing object is
 /// written with its uid, so that neither a successor nor a deleted object is touched by mistake.
 ///
 /// A `Secret` is to be desired with `data`: `stringData` is never kept by a server and would be written every time.
@@ -99,13 +102,20 @@ pub async fn apply_heard(
     stamp(&mut desired, owner).context(WriteObjectSnafu { child: &child })?;
     let name = desired.object.name_any();
     let api = desired.api(client);
-    let read = match observed {
-        Some(_) => None,
-        None => api.get_opt(&name).await.with_context(|_| ReadObjectSnafu { child: &child })?,
-    };
     let mut parameters = PatchParams::apply(manager);
+    let mut read = None;
+    if observed.is_none() {
+        desired.object.metadata.resource_version = Some(NEVER.to_owned());
+        match api.patch(&name, &parameters, &Patch::Apply(&desired.object)).await {
+            Ok(made) => return Ok((Applied::Written, Some(made))),
+            Err(error) if is_conflict(&error) => {}
+            Err(error) => return Err(error).context(ApplyObjectSnafu { child }),
+        }
+        read = api.get_opt(&name).await.with_context(|_| ReadObjectSnafu { child: &child })?;
+    }
     if let Some(observed) = observed.or(read.as_ref()) {
         ensure!(owner.holds(observed), TakeOverObjectSnafu { child, owner: owner.to_string() });
+        desired.object.metadata.resource_version = None;
         if stands(&desired.object, observed).context(WriteObjectSnafu { child: &child })? {
             return Ok((Applied::Unchanged, read));
         }

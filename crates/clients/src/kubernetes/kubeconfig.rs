@@ -3,8 +3,9 @@
 //! Such a file is hostile until checked: it can name programs to run, files of ours to read and hosts to send
 //! credentials to. Only inline data and an https server are accepted.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
+use http::Uri;
 use kube::{
     Client, Config,
     client::ClientBuilder,
@@ -87,6 +88,14 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Refusal> {
         server.split_at_checked(8).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https://"))
     });
     ensure!(secure, RefusalSnafu { field: "a cluster.server without https", fix: "use an https:// address" });
+    let host = cluster.server.as_deref().and_then(|server| server.parse::<Uri>().ok());
+    ensure!(
+        host.as_ref().and_then(Uri::host).is_none_or(may_be_served_at),
+        RefusalSnafu {
+            field: "a cluster.server on a link-local, unspecified or multicast address",
+            fix: "use an address that a cluster is served at"
+        }
+    );
     ensure!(
         cluster.insecure_skip_tls_verify != Some(true),
         RefusalSnafu {
@@ -106,6 +115,25 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Refusal> {
         RefusalSnafu { field: "cluster.proxy-url", fix: "name a server that is reached directly" }
     );
     Ok(())
+}
+
+/// Whether a cluster may be served at this host. What answers on link-local addresses is the cloud's own: the credentials
+/// of the machine that we run on are there for whoever asks from it.
+fn may_be_served_at(host: &str) -> bool {
+    let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() else {
+        // A resolver takes 2852039166 and 0xa9.254.169.254 for addresses too; no domain ends in a number.
+        return !host
+            .trim_end_matches('.')
+            .rsplit('.')
+            .next()
+            .is_some_and(|label| label.starts_with(|letter: char| letter.is_ascii_digit()));
+    };
+    let address = address.to_canonical();
+    let is_local = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !(is_local || address.is_unspecified() || address.is_multicast())
 }
 
 fn check_user(user: &AuthInfo) -> Result<(), Refusal> {
@@ -201,6 +229,26 @@ users: [{name: me, user: {token: top-secret}}]
             "cluster.certificate-authority",
         );
         refuses(server, &format!("{server}, proxy-url: 'http://192.0.2.1'"), "cluster.proxy-url");
+    }
+
+    #[test]
+    fn clusters_are_not_served_where_a_cloud_keeps_its_own() {
+        const FIELD: &str = "a cluster.server on a link-local";
+        for host in [
+            "169.254.169.254",
+            "[fe80::1]",
+            "[::ffff:169.254.169.254]",
+            "0.0.0.0",
+            "[::]",
+            "224.0.0.1",
+            "2852039166",
+        ] {
+            refuses("192.0.2.1:6443", &format!("{host}:443"), FIELD);
+        }
+        for host in ["10.0.0.1", "[2001:db8::1]", "cluster.example", "127.0.0.1"] {
+            let text = GOOD.replace("192.0.2.1", host);
+            check(&Kubeconfig::from_yaml(&text).unwrap()).unwrap();
+        }
     }
 
     #[test]

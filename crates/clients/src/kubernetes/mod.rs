@@ -29,14 +29,21 @@ pub fn explain(error: &kube::Error) -> String {
     }
     let mut sentence = error.to_string();
     let mut source = error.source();
+    // Of a request that did not get through the outer words only name the layers of the client; the innermost say why.
+    let is_transport = matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_));
     while let Some(cause) = source {
         let text = cause.to_string();
-        if !sentence.contains(&text) {
+        if is_transport {
+            sentence = text;
+        } else if !sentence.contains(&text) {
             sentence = format!("{sentence}: {text}");
         }
         source = cause.source();
     }
-    sentence
+    match sentence.split_once(" (os error ") {
+        Some((words, _)) => words.to_owned(),
+        None => sentence,
+    }
 }
 
 /// Whether the server answered that a precondition (uid, resourceVersion) does not hold.

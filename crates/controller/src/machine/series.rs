@@ -1,7 +1,7 @@
 //! The series of a machine operator, by the names that the specification gives them.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -26,6 +26,27 @@ use crate::Caches;
 /// Upper bounds of the buckets for storage, in seconds: from at once to an image that is copied over a slow line.
 const STORAGE_BUCKETS: [f64; 10] = [0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0];
 
+/// How many values a label may take. The names come from what tenants write, and every value is a series that whoever
+/// collects them pays for.
+const VALUES: usize = 200;
+/// Stands for all values beyond those.
+const OTHER: &str = "other";
+
+/// The values that a label has taken. A clone is the same.
+#[derive(Clone, Debug, Default)]
+struct Values(Arc<Mutex<BTreeSet<String>>>);
+
+impl Values {
+    /// The value, or what stands for it once there are too many.
+    fn bound(&self, value: &str) -> String {
+        let mut known = lock(&self.0);
+        if known.len() < VALUES && !known.contains(value) {
+            known.insert(value.to_owned());
+        }
+        if known.contains(value) { value.to_owned() } else { OTHER.to_owned() }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StorageLabel {
     storage_class: String,
@@ -41,6 +62,8 @@ struct NetworkLabel {
 pub(super) struct Series {
     storage: Family<StorageLabel, Histogram>,
     network_errors: Family<NetworkLabel, Counter>,
+    storage_classes: Values,
+    networks: Values,
     charge: Charge,
 }
 
@@ -53,6 +76,8 @@ impl Series {
         let series = Self {
             storage: Family::new_with_constructor(|| Histogram::new(STORAGE_BUCKETS)),
             network_errors: Family::default(),
+            storage_classes: Values::default(),
+            networks: Values::default(),
             charge: Arc::default(),
         };
         registry.register(
@@ -65,7 +90,11 @@ impl Series {
             "Machines that could not be attached to a network",
             series.network_errors.clone(),
         );
-        let counts = Counts { machines: caches.machines.clone(), charge: Arc::clone(&series.charge) };
+        let counts = Counts {
+            machines: caches.machines.clone(),
+            charge: Arc::clone(&series.charge),
+            templates: Values::default(),
+        };
         registry.register_collector(Box::new(counts));
         series
     }
@@ -107,7 +136,8 @@ impl Series {
                 .or(machine.metadata.creation_timestamp.as_ref().map(|time| time.0));
             let took = began.map_or(SignedDuration::ZERO, |began| now.duration_since(began)).as_secs_f64();
             for disk in &desired.disks {
-                let storage_class = disk.storage_class.clone().unwrap_or_else(|| "default".to_owned());
+                let storage_class =
+                    self.storage_classes.bound(disk.storage_class.as_deref().unwrap_or("default"));
                 self.storage.get_or_create(&StorageLabel { storage_class }).observe(took.max(0.0));
             }
         }
@@ -117,7 +147,7 @@ impl Series {
                 && ready_reason(before) != Some(reason::NETWORK_CONFIGURATION_NOT_FOUND);
         if network_failed {
             for interface in &machine.spec.networks {
-                let network_name = interface.network_name.clone();
+                let network_name = self.networks.bound(&interface.network_name);
                 self.network_errors.get_or_create(&NetworkLabel { network_name }).inc();
             }
         }
@@ -147,6 +177,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Counts {
     machines: Cache<Machine>,
     charge: Charge,
+    templates: Values,
 }
 
 impl fmt::Debug for Counts {
@@ -163,7 +194,7 @@ impl Collector for Counts {
             let Some(machine) = self.machines.get(key) else { return false };
             let phase = machine.status.as_ref().and_then(|status| status.phase);
             let phase = phase.map_or_else(|| "Pending".to_owned(), |phase| format!("{phase:?}"));
-            let template = machine.spec.template.clone().unwrap_or_default();
+            let template = self.templates.bound(machine.spec.template.as_deref().unwrap_or_default());
             *phases.entry((phase, template)).or_default() += 1;
             if let Some(state) = state {
                 *states.entry(state).or_default() += 1;
@@ -190,5 +221,20 @@ impl Collector for Counts {
             ConstGauge::new(count).encode(family.encode_family(&[("status", state)])?)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_takes_so_many_values_and_no_more() {
+        let values = Values::default();
+        for number in 0..VALUES {
+            assert_eq!(values.bound(&number.to_string()), number.to_string());
+        }
+        assert_eq!(values.bound("one more"), OTHER);
+        assert_eq!(values.bound("0"), "0", "those that were there keep their name");
     }
 }

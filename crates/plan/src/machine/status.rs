@@ -164,10 +164,9 @@ fn ready(snapshot: &Snapshot<'_>, verdict: &Verdict) -> Telling {
             }
         }
         Verdict::Waiting(what) => {
-            // It is being made until it ran once.
-            let phase = snapshot.machine.status.as_ref().and_then(|status| status.phase);
-            let is_new = !matches!(phase, Some(MachinePhase::Running | MachinePhase::Stopped));
-            (false, if is_new { reason::CREATING } else { reason::UPDATING }, format!("waiting: {what}"))
+            let before = snapshot.machine.status.as_ref();
+            let word = if before.is_some_and(was_made) { reason::UPDATING } else { reason::CREATING };
+            (false, word, format!("waiting: {what}"))
         }
         Verdict::Failing(refusal) | Verdict::Unknown(refusal) | Verdict::Blocked(refusal) => told(refusal),
         Verdict::Paused => {
@@ -176,6 +175,14 @@ fn ready(snapshot: &Snapshot<'_>, verdict: &Verdict) -> Telling {
         }
         Verdict::Deleting(what) => (false, reason::DELETING, format!("waiting: {what}")),
     }
+}
+
+/// Whether the machine was made before: it is being made until it ran once, and while it starts again it is not.
+fn was_made(before: &MachineStatus) -> bool {
+    let is_updating =
+        |condition: &Condition| condition.type_ == conditions::READY && condition.reason == reason::UPDATING;
+    matches!(before.phase, Some(MachinePhase::Running | MachinePhase::Stopped))
+        || before.conditions.iter().any(is_updating)
 }
 
 fn virtual_machine(observed: &Observed) -> Telling {

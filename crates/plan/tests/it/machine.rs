@@ -236,7 +236,11 @@ fn power_and_pause() {
     story.say("it is off").round();
     story.say("paused, then switched on: nothing is done").annotate(labels::PAUSED, "true");
     story.edit(|machine| machine.spec.power_state = Some(PowerState::Running)).round().round();
-    story.annotate(labels::PAUSED, "false").say("no longer paused").round().round();
+    story.annotate(labels::PAUSED, "false").say("no longer paused").round();
+    story.real().power = Power::Starting;
+    story.say("it takes a while to start: it is changed, not made anew").round().round();
+    story.real().power = Power::Running;
+    story.say("it runs").round();
     insta::assert_snapshot!(story.page);
 }
 
