@@ -7,14 +7,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 use vitistack_clients::kubernetes::{self, Child};
-use vitistack_plan::machine::{Identity, Update};
+use vitistack_plan::machine::Update;
 use vitistack_types::{conditions::reason, labels, v1alpha1::PowerState};
 
 use super::{
     FIELD_MANAGER, Settings,
     changes::{Write, changes, foreign, place},
     failure,
-    kind::{Kind, Object, belongs_to, describe},
+    kind::{Kind, Object, belongs_to, describe, made_for},
     observe::{disk_name, is_attached, left_secret},
     plan::plan,
     read::{Found, Reader, uid},
@@ -71,8 +71,13 @@ pub async fn update(
 
 /// The first thing that stands in the way, as a failure.
 fn refuse(settings: &Settings, order: &Order, found: &Found) -> Result<(), BackendError> {
+    let target = &order.target;
+    if let Some(elsewhere) = &found.elsewhere {
+        let refusal = elsewhere.refusal(&target.identity, &target.namespace);
+        return Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message));
+    }
     let planned = plan(settings, order, found);
-    if let Some(foreign) = foreign(&order.target, Some(&planned), found) {
+    if let Some(foreign) = foreign(target, Some(&planned), found) {
         return Err(taken(&foreign));
     }
     match planned.problems.first().map(vitistack_plan::machine::Problem::refusal) {
@@ -98,15 +103,15 @@ async fn write_all(
 ) -> Result<Progress, BackendError> {
     let planned = plan(settings, order, found);
     for write in changes(settings, order, &planned, found, power) {
-        send(writer, &order.target.identity, write).await?;
+        send(writer, &order.target, write).await?;
     }
     Ok(Progress::Done)
 }
 
 /// Sends one request.
-async fn send(writer: &Writer<'_>, identity: &Identity, write: Write) -> Result<(), BackendError> {
+async fn send(writer: &Writer<'_>, target: &Target, write: Write) -> Result<(), BackendError> {
     match write {
-        Write::Create { kind, child } => create(writer, identity, kind, &child).await,
+        Write::Create { kind, child } => create(writer, target, kind, &child).await,
         Write::Apply { kind, child, owner, observed } => {
             let applied =
                 kubernetes::apply_heard(writer.client, FIELD_MANAGER, &owner, &child, observed.as_deref());
@@ -122,12 +127,7 @@ async fn send(writer: &Writer<'_>, identity: &Identity, write: Write) -> Result<
 
 /// Makes an object that is written once. One that is there already was made by a request whose answer was not heard, or
 /// it is somebody else's.
-async fn create(
-    writer: &Writer<'_>,
-    identity: &Identity,
-    kind: Kind,
-    child: &Child,
-) -> Result<(), BackendError> {
+async fn create(writer: &Writer<'_>, target: &Target, kind: Kind, child: &Child) -> Result<(), BackendError> {
     let api = child.api(writer.client);
     let name = child.object.name_any();
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -140,7 +140,12 @@ async fn create(
         }
         Err(kube::Error::Api(status)) if status.code == 409 => {
             match api.get_opt(&name).await.map_err(|error| explain("read", &error))? {
-                Some(found) if !belongs_to(&found, identity) => Err(taken(&describe(kind, &found))),
+                Some(found)
+                    if !belongs_to(&found, &target.identity)
+                        || made_for(&found, target) != Some(&target.namespace) =>
+                {
+                    Err(taken(&describe(kind, &found)))
+                }
                 found => {
                     writer.assume(kind, found);
                     Ok(())

@@ -92,6 +92,7 @@ impl Settings {
             labels: Some(BTreeMap::from([
                 (labels::MANAGED_BY.to_owned(), MANAGER.to_owned()),
                 (labels::MACHINE.to_owned(), target.name.clone()),
+                (labels::MACHINE_NAMESPACE.to_owned(), target.namespace.clone()),
                 (labels::IDENTITY.to_owned(), target.identity.as_str().to_owned()),
             ])),
             ..ObjectMeta::default()

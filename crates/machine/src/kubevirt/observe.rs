@@ -70,6 +70,7 @@ pub fn observe(
         machine: observed,
         disks: disks(target, found),
         foreign: foreign(target, planned.as_ref(), found),
+        elsewhere: found.elsewhere.clone(),
         task: task(target, planned.as_ref(), found),
         // KubeVirt has no tasks that end unheard: what fails stands in the objects, and is told as power or as a problem.
         failure: None,

@@ -203,13 +203,25 @@ fn is_expandable(claim: &DynamicObject, classes: &[Object]) -> bool {
     named(classes, &class).is_some_and(|class| part::<bool>(class, "/allowVolumeExpansion"))
 }
 
-/// What has to be changed on a claim that is there, as a merge patch.
+/// What has to be changed on a claim that is there, as a merge patch. `namespace` is that of the Machine.
 #[must_use]
-pub fn amendment(disk: &DesiredDisk, claim: &DynamicObject, classes: &[Object]) -> Option<Value> {
+pub fn amendment(
+    disk: &DesiredDisk,
+    namespace: &str,
+    claim: &DynamicObject,
+    classes: &[Object],
+) -> Option<Value> {
     let mut patch = Map::new();
+    let mut metadata = Map::new();
     if reclaim_policy(claim) != disk.reclaim_policy {
-        let told = json!({ "annotations": { labels::RECLAIM_POLICY: disk.reclaim_policy } });
-        patch.insert("metadata".to_owned(), told);
+        metadata.insert("annotations".to_owned(), json!({ labels::RECLAIM_POLICY: disk.reclaim_policy }));
+    }
+    // One that was made before it was noted whose it is.
+    if !claim.labels().contains_key(labels::MACHINE_NAMESPACE) {
+        metadata.insert("labels".to_owned(), json!({ labels::MACHINE_NAMESPACE: namespace }));
+    }
+    if !metadata.is_empty() {
+        patch.insert("metadata".to_owned(), Value::Object(metadata));
     }
     // A claim without a volume cannot grow; it is looked at again when it gets one.
     let grows = requested(claim).is_some_and(|requested| requested < disk.size)

@@ -6,7 +6,9 @@ use vitistack_types::{
     v1alpha1::{Machine, PowerState, ReclaimPolicy},
 };
 
-use super::{Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update};
+use super::{
+    Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update, has_finalizer,
+};
 use crate::{Refusal, is_paused};
 
 /// Everything that was read of one machine.
@@ -24,6 +26,8 @@ pub struct Snapshot<'a> {
     pub placement: &'a str,
     /// The provider's answer to a create that was just sent: it has no room.
     pub no_room: Option<&'a Refusal>,
+    /// Why nothing is made on the provider any more: it is being deleted, or gone.
+    pub leaving: Option<&'a Refusal>,
 }
 
 /// What happens next, once the steps are done.
@@ -101,6 +105,10 @@ pub fn decide(snapshot: &Snapshot<'_>) -> Decision {
         Ok(observed) => observed,
         Err(refusal) => return still(Verdict::Unknown(refusal.clone())),
     };
+    if let Some(elsewhere) = &observed.elsewhere {
+        let own = machine.metadata.namespace.as_deref().unwrap_or_default();
+        return still(Verdict::Blocked(elsewhere.refusal(&identity(machine), own)));
+    }
     let decision = match (&observed.task, &observed.machine) {
         (Some(task), _) => still(Verdict::Waiting(task.clone())),
         (None, None) => create(snapshot, observed),
@@ -147,10 +155,9 @@ fn held(snapshot: &Snapshot<'_>) -> Option<Refusal> {
 /// The first write, unless it was made.
 fn claim(snapshot: &Snapshot<'_>) -> Option<Step> {
     let machine = snapshot.machine;
-    let is_claimed =
-        machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP)
-            && annotation(machine, labels::IDENTITY).is_some()
-            && annotation(machine, labels::PLACEMENT) == Some(snapshot.placement);
+    let is_claimed = has_finalizer(machine)
+        && annotation(machine, labels::IDENTITY).is_some()
+        && annotation(machine, labels::PLACEMENT) == Some(snapshot.placement);
     (!is_claimed).then(|| step(Action::Claim, format!("it is placed on {}", snapshot.placement)))
 }
 
@@ -162,6 +169,9 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
             steps: Vec::new(),
             verdict: Verdict::Blocked(Refusal::new(reason::NAME_TAKEN, message)),
         };
+    }
+    if let Some(refusal) = snapshot.leaving {
+        return provider_leaves(snapshot, observed, refusal);
     }
     let full = |refusal: &&Refusal| refusal.reason == reason::INSUFFICIENT_RESOURCES;
     let mut problems = observed.problems.iter().map(Problem::refusal);
@@ -176,6 +186,20 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
         steps: claim(snapshot).into_iter().chain([create]).collect(),
         verdict: Verdict::Waiting("the machine is being made".to_owned()),
     }
+}
+
+/// Nothing is begun on a provider that goes. A claim that nothing came of is given up: it would hold the provider.
+fn provider_leaves(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refusal) -> Decision {
+    let machine = snapshot.machine;
+    let is_given_up = has_finalizer(machine) && observed.disks.is_empty();
+    let is_placed_anew = machine.spec.datacenter_ref.is_some() && machine.spec.provider_ref.is_none();
+    let verdict = if is_placed_anew && (is_given_up || !has_finalizer(machine)) {
+        Verdict::Waiting(format!("another provider is chosen: {}", refusal.message))
+    } else {
+        Verdict::Blocked(refusal.clone())
+    };
+    let hand_back = is_given_up.then(|| step(Action::HandBack, refusal.message.clone()));
+    Decision { steps: hand_back.into_iter().collect(), verdict }
 }
 
 /// The provider has no room. A Datacenter has others, as long as nothing of the machine is left here.
@@ -253,7 +277,7 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
         steps: vec![step(action, why)],
         verdict: Verdict::Deleting(waits_for.to_owned()),
     };
-    if !machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP) {
+    if !has_finalizer(machine) {
         return Decision { steps: Vec::new(), verdict: Verdict::Deleting("others let it go".to_owned()) };
     }
     let observed = match snapshot.observed {

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use vitistack_plan::{
     Refusal,
     machine::{
-        Action, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, References, Snapshot, Update,
-        Verdict, decide, resolve, status,
+        Action, Elsewhere, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, References,
+        Snapshot, Update, Verdict, decide, resolve, status,
     },
 };
 use vitistack_types::{
@@ -82,6 +82,7 @@ impl Story {
             twin: self.twin.as_deref(),
             placement: "default/simulated-a",
             no_room: None,
+            leaving: None,
         };
         let decision = decide(&snapshot);
         let told = status(&snapshot, &decision.verdict, &[], self.now);
@@ -326,6 +327,7 @@ fn a_caller_can_tell_an_attempt_from_plain_waiting() {
             twin: None,
             placement: "default/simulated-a",
             no_room: None,
+            leaving: None,
         };
         let decision = decide(&snapshot);
         (decision.steps.len(), decision.verdict)
@@ -365,6 +367,25 @@ fn a_restored_machine_is_held_until_it_is_adopted() {
     insta::assert_snapshot!(story.page);
 }
 
+#[test]
+fn a_released_machine_is_not_given_to_another_namespace() {
+    let mut story = small();
+    story.annotate(labels::IDENTITY, "uid-0").annotate(labels::ADOPTED, "uid-1");
+    let thing = "machine \"web-1\"".to_owned();
+    story.world().elsewhere = Some(Elsewhere { thing: thing.clone(), namespace: Some("shop".to_owned()) });
+    story.say("the real machine was made for namespace shop").round();
+    story.world().elsewhere = Some(Elsewhere { thing, namespace: None });
+    story.say("nobody knows for whom it was made").round();
+    story.machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
+    story.machine.metadata.deletion_timestamp = Some(Time(story.now));
+    story.say("the Machine goes, and takes nothing with it").round();
+    story.world().elsewhere = None;
+    story.machine.metadata.finalizers = None;
+    story.machine.metadata.deletion_timestamp = None;
+    story.say("without anything of the kind it is made").round();
+    insta::assert_snapshot!(story.page);
+}
+
 fn new_machine() -> ObservedMachine {
     ObservedMachine {
         id: "vm-1".to_owned(),
@@ -401,6 +422,7 @@ fn a_machine_that_fails_is_restarted_once_when_somebody_asks() {
             twin: None,
             placement: "default/simulated-a",
             no_room: None,
+            leaving: None,
         };
         decide(&snapshot).steps.into_iter().map(|step| step.action).collect::<Vec<_>>()
     };

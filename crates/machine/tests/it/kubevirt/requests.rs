@@ -272,6 +272,76 @@ fn another_machine_of_the_same_name_is_never_touched() {
     assert_eq!(cluster.objects(), before);
 }
 
+/// Everything that another namespace can try with a machine that it knows the identity of.
+fn tried_from_another_namespace(case: &Case, cluster: &StandIn) -> Vec<String> {
+    let mut order = case.order();
+    "somebody-else".clone_into(&mut order.target.uid);
+    "evil".clone_into(&mut order.target.namespace);
+    "evil".clone_into(&mut order.desired.namespace);
+    cluster.writes();
+    let backend = cluster.backend(case);
+    let observed = cluster.run(backend.observe(&order.target, Some(&order))).unwrap();
+    assert_eq!((observed.machine, observed.disks), (None, Vec::new()));
+    let elsewhere = observed.elsewhere.map(|found| found.refusal(&order.target.identity, "evil").message);
+    let failure = cluster.run(backend.create(&order)).unwrap_err();
+    assert_eq!((failure.kind, failure.reason), (ErrorKind::Refused, reason::IDENTITY_HELD));
+    for change in [Update::Specification, Update::Start, Update::Restart { request: "now".to_owned() }] {
+        cluster.run(backend.update(&order, &change)).unwrap_err();
+    }
+    for part in [Part::Machine, Part::Disks(vec!["root".to_owned()])] {
+        assert_eq!(cluster.run(backend.delete(&order.target, &part)), Ok(Progress::Done));
+    }
+    assert_eq!(cluster.writes(), Vec::<String>::new());
+    elsewhere.into_iter().chain([failure.message]).collect()
+}
+
+const SHARED: &str = "{namespace: vms, spec: {template: small, cloudInit: {userData: x}}}";
+
+#[test]
+fn a_machine_in_a_shared_namespace_is_not_given_to_another_one() {
+    let (case, cluster) = made(SHARED);
+    let message = format!(
+        "the annotation vitistack.io/identity says \"{IDENTITY}\", and VirtualMachine vm of that identity was made for a Machine in namespace \"default\": restore the Machine there, or make this one without the annotation"
+    );
+    assert_eq!(tried_from_another_namespace(&case, &cluster), [message.clone(), message]);
+    // Nor are the parts that outlive it.
+    delete(&case, &cluster, &Part::Machine);
+    let told = tried_from_another_namespace(&case, &cluster);
+    assert!(told.iter().all(|told| told.contains("Secret vm-cloudinit")), "{told:?}");
+}
+
+#[test]
+fn what_does_not_say_whose_it_is_stays_where_nobody_can_know() {
+    let forget = |cluster: &StandIn| {
+        for kind in ["VirtualMachine", "PersistentVolumeClaim"] {
+            cluster.change(kind, |object| {
+                object["metadata"]["labels"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("vitistack.io/machine-namespace");
+            });
+        }
+    };
+    let (case, cluster) = made("{namespace: vms, spec: {template: small}}");
+    forget(&cluster);
+    let told = tried_from_another_namespace(&case, &cluster);
+    assert!(told[0].contains("label it vitistack.io/machine-namespace=evil at the provider"), "{told:?}");
+    // Its own Machine never had another identity, and notes down whose it is.
+    let writes = update(&case, &cluster, &Update::Specification);
+    assert_eq!(
+        writes,
+        ["PATCH persistentvolumeclaims/vms/vm-root", "PATCH virtualmachines.kubevirt.io/vms/vm by force"]
+    );
+    assert_eq!(update(&case, &cluster, &Update::Specification), Vec::<String>::new());
+    // Beside its Machine, the place itself says it: a restored Machine of that namespace gets it back.
+    let (case, cluster) = made("spec: {template: small}");
+    forget(&cluster);
+    let mut order = case.order();
+    "restored".clone_into(&mut order.target.uid);
+    let observed = cluster.run(cluster.backend(&case).observe(&order.target, Some(&order))).unwrap();
+    assert_eq!((observed.machine.is_some(), observed.elsewhere), (true, None));
+}
+
 #[test]
 fn a_cache_that_lags_does_not_let_a_machine_go() {
     let (made, cluster) = made("spec: {template: small}");
