@@ -102,6 +102,17 @@ impl MachineReconciler {
                 }
                 return Ok(Acted::Ended);
             }
+            (Action::PassOver, _) => {
+                let full = self.caches.fullness(hands.placement);
+                let note = pass_over(machine, hands.placement, full, hands.now);
+                let patch = json!({ "metadata": {
+                    "uid": machine.metadata.uid,
+                    "resourceVersion": machine.metadata.resource_version,
+                    "annotations": { labels::PASSED_OVER: note },
+                }});
+                *machine = self.patch(machine, &patch).await?;
+                return Ok(Acted::Done);
+            }
             (Action::HandBack, _) => {
                 let full = self.caches.fullness(hands.placement);
                 let patch = hand_back_patch(machine, hands.placement, full, hands.now);
@@ -208,6 +219,7 @@ fn step_name(action: &Action) -> &'static str {
         Action::Update(_) => "machine.update",
         Action::Delete(_) => "machine.delete",
         Action::Release => "machine.release",
+        Action::PassOver => "machine.pass_over",
         Action::HandBack => "machine.hand_back",
     }
 }

@@ -303,11 +303,10 @@ impl MachineReconciler {
                     no_room = Some(refusal(error));
                     true
                 }
-                Err(StepError::ProviderLeaves(refusal)) if leaving.is_none() => {
+                Err(StepError::ProviderLeaves(refusal)) => {
                     leaving = Some(refusal);
                     true
                 }
-                Err(StepError::ProviderLeaves(_)) => return Ok(outdated()),
                 Err(StepError::Provider(error)) => {
                     failure = Some(error);
                     false

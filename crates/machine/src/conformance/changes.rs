@@ -23,6 +23,7 @@ pub(super) async fn observation_is_true(harness: &dyn Harness) -> Result<(), Fai
         task: None,
         failure: None,
         elsewhere: None,
+        leftovers: _,
         problems,
     } = observed
     else {

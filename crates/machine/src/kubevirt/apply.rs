@@ -2,7 +2,7 @@
 
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
     core::DynamicObject,
 };
 use serde_json::{Value, json};
@@ -14,10 +14,11 @@ use super::{
     FIELD_MANAGER, Settings,
     changes::{Write, changes, foreign, place},
     failure,
-    kind::{Kind, Object, belongs_to, describe, made_for},
+    kind::{Kind, Object, belongs_to, describe, made_for, named},
     observe::{disk_name, is_attached, left_secret},
     plan::plan,
     read::{Found, Reader, uid},
+    storage,
     virtual_machine::run_strategy,
 };
 use crate::{BackendError, ErrorKind, Order, Progress, Target};
@@ -282,10 +283,6 @@ pub async fn delete_disks(
     let is_asked =
         |object: &&Object| belongs_to(object, &target.identity) && disks.contains(&disk_name(target, object));
     let mut is_working = false;
-    if let Some((_, secret)) = left_secret(target, found).filter(|(name, _)| disks.contains(name)) {
-        is_working = true;
-        delete(writer, Kind::Secret, secret).await?;
-    }
     for (kind, volumes) in
         [(Kind::DataVolume, &found.data_volumes), (Kind::PersistentVolumeClaim, &found.claims)]
     {
@@ -308,4 +305,63 @@ pub async fn delete_disks(
     }
     let working = || Progress::Working("the volumes go".to_owned());
     Ok(if is_working { working() } else { Progress::Done })
+}
+
+/// Deletes what is left beside the volumes of a machine that is not there.
+pub async fn delete_leftovers(
+    writer: &Writer<'_>,
+    target: &Target,
+    found: &Found,
+) -> Result<Progress, BackendError> {
+    if let Some(secret) = left_secret(target, found) {
+        delete(writer, Kind::Secret, secret).await?;
+    }
+    Ok(Progress::Done)
+}
+
+/// Deletes those volumes of these disks that hold nothing, each in exactly the state in which that was seen.
+pub async fn delete_blank_disks(
+    writer: &Writer<'_>,
+    target: &Target,
+    disks: &[String],
+    found: &Found,
+) -> Result<Progress, BackendError> {
+    let is_asked =
+        |object: &&Object| belongs_to(object, &target.identity) && disks.contains(&disk_name(target, object));
+    let is_blank = |object: &&Object| {
+        let name = object.name_any();
+        storage::is_blank(&name, found) && !is_attached(&name, found)
+    };
+    // A claim that CDI makes goes with its DataVolume.
+    let is_alone = |claim: &&Object| named(&found.data_volumes, &claim.name_any()).is_none();
+    let filled = found.data_volumes.iter().map(|volume| (Kind::DataVolume, volume));
+    let claims = found.claims.iter().filter(is_alone).map(|claim| (Kind::PersistentVolumeClaim, claim));
+    let mut is_working = false;
+    for (kind, volume) in filled.chain(claims).filter(|(_, volume)| is_asked(volume) && is_blank(volume)) {
+        is_working = true;
+        delete_unchanged(writer, kind, volume).await?;
+    }
+    Ok(if is_working { Progress::Working("the volumes go".to_owned()) } else { Progress::Done })
+}
+
+/// Deletes an object that nobody has changed since it was read; one that somebody has is looked at again.
+async fn delete_unchanged(writer: &Writer<'_>, kind: Kind, object: &Object) -> Result<(), BackendError> {
+    if object.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let parameters = DeleteParams::background().preconditions(Preconditions {
+        uid: object.metadata.uid.clone(),
+        resource_version: object.metadata.resource_version.clone(),
+    });
+    match api(writer.client, kind, object).delete(&object.name_any(), &parameters).await {
+        Ok(answer) => {
+            match answer.left().filter(|left| !left.finalizers().is_empty()) {
+                Some(leaving) => writer.reader.assume(kind, leaving),
+                None => writer.reader.forget(kind, object),
+            }
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+        Err(error) => Err(failure::explain(kind, "delete", &place(object), &error)),
+    }
 }

@@ -176,6 +176,8 @@ impl Backend for KubeVirt {
         match part {
             Part::Machine => apply::delete_machine(&self.writer(), target, &found).await,
             Part::Disks(names) => apply::delete_disks(&self.writer(), target, names, &found).await,
+            Part::BlankDisks(names) => apply::delete_blank_disks(&self.writer(), target, names, &found).await,
+            Part::Leftovers => apply::delete_leftovers(&self.writer(), target, &found).await,
         }
     }
 }

@@ -166,10 +166,10 @@ impl Found {
             }
             is_kept
         };
-        let mine = |object: &&Object| belongs_to(object, &target.identity);
+        let mine = |object: &Object| belongs_to(object, &target.identity);
         self.virtual_machine = self.virtual_machine.take().filter(|it| is_kept(Kind::VirtualMachine, it));
         // KubeVirt makes the instance, without the label, from a machine that has it.
-        if self.virtual_machine.as_ref().filter(mine).is_none() {
+        if !self.virtual_machine.as_ref().is_some_and(mine) {
             self.instance = self.instance.take().filter(|it| is_kept(Kind::VirtualMachineInstance, it));
         }
         self.secret = self.secret.take().filter(|it| is_kept(Kind::Secret, it));

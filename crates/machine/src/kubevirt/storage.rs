@@ -27,6 +27,9 @@ use crate::{Order, Target};
 /// The annotation by which a cluster marks its default class.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
+/// The annotation that the scheduler leaves on a claim when it has chosen a node for the pod that uses it.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
 /// The word that means the default class where no class has that name.
 const DEFAULT: &str = "default";
 
@@ -46,6 +49,19 @@ pub fn capacity(claim: &DynamicObject) -> Option<Size> {
 #[must_use]
 pub fn is_bound(claim: &DynamicObject) -> bool {
     part::<String>(claim, "/status/phase") == "Bound"
+}
+
+/// Whether the volume of this name never got a place that anybody could have written to: no volume is bound to its claim,
+/// and no node was chosen for whoever wants to use it.
+#[must_use]
+pub fn is_blank(name: &str, found: &Found) -> bool {
+    let Some(claim) = named(&found.claims, name) else {
+        let filled = named(&found.data_volumes, name);
+        return filled.is_some_and(|filled| part::<String>(filled, "/status/phase") != "Succeeded");
+    };
+    ["", "Pending"].contains(&part::<String>(claim, "/status/phase").as_str())
+        && part::<String>(claim, "/spec/volumeName").is_empty()
+        && !claim.annotations().contains_key(SELECTED_NODE)
 }
 
 /// Whether a volume is made, and filled, when a machine with it starts for the first time and not before: until then all

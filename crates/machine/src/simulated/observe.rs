@@ -18,6 +18,7 @@ pub(super) fn observe(world: &World, target: &Target, definition: Option<&Defini
     Observed {
         machine: machine.map(|machine| observed_machine(world, machine, definition)),
         disks: world.volumes_of(tag).map(|volume| observed_disk(world, machine, volume)).collect(),
+        leftovers: Vec::new(),
         foreign: foreign(world, target, definition),
         elsewhere: None,
         task: task(world, tag, machine),
@@ -80,6 +81,7 @@ fn observed_disk(world: &World, machine: Option<&Machine>, volume: &Volume) -> O
         size: is_made.then(|| volume.shape.size.clone()),
         is_ready: is_made && volume.task.is_none(),
         is_attached: machine.is_some_and(|machine| machine.attached.iter().any(|other| other.disk == *disk)),
+        is_blank: false,
         reclaim_policy: volume.shape.reclaim_policy,
     }
 }

@@ -107,6 +107,20 @@ pub(super) fn passed_over(machine: &Machine, now: Timestamp) -> BTreeMap<String,
     found
 }
 
+/// Whether the provider of this name was noted as one that could not take the Machine, however long ago: the note goes when
+/// the Machine is placed there again.
+#[must_use]
+pub fn is_passed_over_by(machine: &Machine, provider: &str) -> bool {
+    entries(machine).any(|(name, _)| name == provider)
+}
+
+/// The annotation of a Machine that is placed on this provider, which is no longer passed over; none if it was the only one.
+pub(super) fn taken_up(machine: &Machine, provider: &str, now: Timestamp) -> Option<String> {
+    let mut all = passed_over(machine, now);
+    all.remove(provider);
+    (!all.is_empty()).then(|| written(&all))
+}
+
 /// Every entry that can be read.
 fn entries(machine: &Machine) -> impl Iterator<Item = (&str, Note)> {
     let text = annotation(machine, labels::PASSED_OVER).unwrap_or_default();

@@ -9,7 +9,7 @@ use vitistack_types::{
 use super::{
     Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update, has_finalizer,
 };
-use crate::{Refusal, is_paused};
+use crate::{Refusal, datacenter::is_passed_over_by, is_paused};
 
 /// Everything that was read of one machine.
 #[derive(Clone, Debug)]
@@ -178,6 +178,11 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
     if let Some(refusal) = snapshot.no_room.or_else(|| problems.clone().find(full)) {
         return no_room(snapshot, observed, refusal);
     }
+    // What was begun is ended, also by whoever did not hear the provider's answer.
+    if is_passed_over_by(snapshot.machine, snapshot.placement) && holds_nothing(observed) {
+        let message = format!("{} had no room for it", snapshot.placement);
+        return no_room(snapshot, observed, &Refusal::new(reason::INSUFFICIENT_RESOURCES, message));
+    }
     if let Some(refusal) = problems.next() {
         return Decision { steps: Vec::new(), verdict: Verdict::Blocked(refusal.clone()) };
     }
@@ -191,7 +196,7 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
 /// Nothing is begun on a provider that goes. A claim that nothing came of is given up: it would hold the provider.
 fn provider_leaves(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refusal) -> Decision {
     let machine = snapshot.machine;
-    let is_given_up = has_finalizer(machine) && observed.disks.is_empty();
+    let is_given_up = has_finalizer(machine) && observed.disks.is_empty() && observed.leftovers.is_empty();
     let is_placed_anew = machine.spec.datacenter_ref.is_some() && machine.spec.provider_ref.is_none();
     let verdict = if is_placed_anew && (is_given_up || !has_finalizer(machine)) {
         Verdict::Waiting(format!("another provider is chosen: {}", refusal.message))
@@ -202,17 +207,34 @@ fn provider_leaves(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refus
     Decision { steps: hand_back.into_iter().collect(), verdict }
 }
 
-/// The provider has no room. A Datacenter has others, as long as nothing of the machine is left here.
+/// Whether nothing is there that a machine could have written.
+fn holds_nothing(observed: &Observed) -> bool {
+    observed.disks.iter().all(|disk| disk.is_blank)
+}
+
+/// The provider has no room. A Datacenter has others, once nothing of the machine is left here.
 fn no_room(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refusal) -> Decision {
     let spec = &snapshot.machine.spec;
     // Disks may hold what a machine wrote before somebody took it away, so they stay and the Machine with them.
-    if spec.datacenter_ref.is_none() || spec.provider_ref.is_some() || !observed.disks.is_empty() {
+    if spec.datacenter_ref.is_none() || spec.provider_ref.is_some() || !holds_nothing(observed) {
         return Decision { steps: Vec::new(), verdict: Verdict::Blocked(refusal.clone()) };
     }
-    Decision {
-        steps: vec![step(Action::HandBack, refusal.message.clone())],
-        verdict: Verdict::Waiting(format!("another provider is chosen: {}", refusal.message)),
+    let mut steps = Vec::new();
+    let why = "it was made for a machine that found no room";
+    if !observed.disks.is_empty() {
+        let names = observed.disks.iter().map(|disk| disk.name.clone()).collect();
+        steps.push(step(Action::Delete(Part::BlankDisks(names)), why));
     }
+    if !observed.leftovers.is_empty() {
+        steps.push(step(Action::Delete(Part::Leftovers), why));
+    }
+    if steps.is_empty() {
+        steps.push(step(Action::HandBack, refusal.message.clone()));
+    } else if !is_passed_over_by(snapshot.machine, snapshot.placement) {
+        // Noted first: else, once it is gone, the same would be made again.
+        steps.insert(0, step(Action::PassOver, refusal.message.clone()));
+    }
+    Decision { steps, verdict: Verdict::Waiting(format!("another provider is chosen: {}", refusal.message)) }
 }
 
 fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &ObservedMachine) -> Decision {
@@ -306,6 +328,12 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
             "the disks go",
         );
         return retried(disks, observed);
+    }
+    if !observed.leftovers.is_empty() {
+        return retried(
+            one(Action::Delete(Part::Leftovers), "the machine is gone", "the rest goes"),
+            observed,
+        );
     }
     // With nothing left, what failed before is of no interest any more.
     one(Action::Release, "the provider has nothing left of it", "the Machine goes")

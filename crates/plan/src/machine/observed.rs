@@ -14,6 +14,9 @@ pub struct Observed {
     pub machine: Option<ObservedMachine>,
     /// Its volumes, also those that outlived the machine.
     pub disks: Vec<ObservedDisk>,
+    /// What is left of a machine that is gone, or was never made, beside its volumes: first-boot configuration and the like,
+    /// which holds nothing that a machine wrote. Each in words.
+    pub leftovers: Vec<String>,
     /// Something of the right name without our identity: it blocks, and is never touched. Holds what it is.
     pub foreign: Option<String>,
     /// Something that carries the identity and is not of the Machine's namespace: it blocks, is never touched, and is nowhere
@@ -135,6 +138,8 @@ pub struct ObservedDisk {
     pub is_ready: bool,
     /// Whether it is attached to the machine.
     pub is_attached: bool,
+    /// Whether it provably holds nothing: it never got a place that a machine could have written to.
+    pub is_blank: bool,
     /// What becomes of it when it is no longer used, as it was last given to the provider: the Machine's class, which may
     /// have said it, can be gone by then.
     pub reclaim_policy: ReclaimPolicy,

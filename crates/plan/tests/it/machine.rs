@@ -6,12 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use vitistack_plan::{
     Refusal,
+    datacenter::pass_over,
     machine::{
         Action, Elsewhere, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, References,
         Snapshot, Update, Verdict, decide, resolve, status,
     },
 };
 use vitistack_types::{
+    ObjectReference,
     conditions::reason,
     labels,
     v1alpha1::{Disk, Machine, PowerState, ReclaimPolicy},
@@ -137,6 +139,7 @@ impl Story {
                         size: Some(disk.size.clone()),
                         is_ready: true,
                         is_attached: true,
+                        is_blank: false,
                         reclaim_policy: disk.reclaim_policy,
                     })
                     .collect();
@@ -154,6 +157,14 @@ impl Story {
             Action::Delete(Part::Machine) => self.world().machine = None,
             Action::Delete(Part::Disks(names)) => {
                 self.world().disks.retain(|disk| !names.contains(&disk.name));
+            }
+            Action::Delete(Part::BlankDisks(names)) => {
+                self.world().disks.retain(|disk| !(disk.is_blank && names.contains(&disk.name)));
+            }
+            Action::Delete(Part::Leftovers) => self.world().leftovers.clear(),
+            Action::PassOver => {
+                let note = pass_over(&self.machine, "default/simulated-a", None, self.now);
+                self.annotate(labels::PASSED_OVER, &note);
             }
             Action::Release => self.machine.metadata.finalizers = None,
             Action::HandBack => {
@@ -364,6 +375,34 @@ fn a_restored_machine_is_held_until_it_is_adopted() {
     story.twin = None;
     story.say("the old Machine is gone").round();
     story.say("adopted").annotate(labels::ADOPTED, "uid-2").round();
+    insta::assert_snapshot!(story.page);
+}
+
+#[test]
+fn what_a_create_without_room_left_goes_before_the_machine_is_handed_back() {
+    let full = || Problem::Machine(Refusal::new(reason::INSUFFICIENT_RESOURCES, "no room for it"));
+    let disk = |name: &str, is_blank: bool| ObservedDisk {
+        name: name.to_owned(),
+        size: None,
+        is_ready: false,
+        is_attached: false,
+        is_blank,
+        reclaim_policy: ReclaimPolicy::Retain,
+    };
+    let mut story = small();
+    story.machine.spec.datacenter_ref = Some(ObjectReference::builder().name("west").build());
+    story.machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
+    story.annotate(labels::IDENTITY, "uid-1").annotate(labels::PLACEMENT, "default/simulated-a");
+    story.world().problems = vec![full()];
+    story.world().disks = vec![disk("root", true), disk("data", false)];
+    story.world().leftovers = vec!["Secret web-1-cloudinit".to_owned()];
+    story.say("one disk may hold something: all stays").round();
+    story.world().disks.pop();
+    story.say("nothing is there that anybody wrote: it goes, and that is noted first").round();
+    story.world().disks = vec![disk("root", true)];
+    story.world().problems.clear();
+    story.say("one goes slowly, and whoever looks next does not know that there was no room").round();
+    story.say("with nothing left it is handed back").round();
     insta::assert_snapshot!(story.page);
 }
 

@@ -217,20 +217,59 @@ fn what_nobody_collects_in_a_remote_cluster_is_not_forgotten() {
     let (case, cluster) = made(remote);
     let left = |case: &Case, cluster: &StandIn| {
         let observed = cluster.run(cluster.backend(case).observe(&case.order().target, None)).unwrap();
-        observed.disks.iter().map(|disk| disk.name.clone()).collect::<Vec<_>>()
+        let disks = observed.disks.into_iter().map(|disk| disk.name);
+        disks.chain(observed.leftovers).collect::<Vec<_>>()
     };
     assert_eq!(left(&case, &cluster), ["root"]);
     delete(&case, &cluster, &Part::Machine);
-    assert_eq!(left(&case, &cluster), ["Secret vm-cloudinit", "root"]);
-    let (_, writes) = delete(&case, &cluster, &Part::Disks(left(&case, &cluster)));
-    assert_eq!(
-        writes,
-        ["DELETE secrets/default/vm-cloudinit", "DELETE persistentvolumeclaims/default/vm-root"]
-    );
+    assert_eq!(left(&case, &cluster), ["root", "Secret vm-cloudinit"]);
+    let (_, writes) = delete(&case, &cluster, &Part::Disks(vec!["root".to_owned()]));
+    assert_eq!(writes, ["DELETE persistentvolumeclaims/default/vm-root"]);
+    let (_, writes) = delete(&case, &cluster, &Part::Leftovers);
+    assert_eq!(writes, ["DELETE secrets/default/vm-cloudinit"]);
     assert_eq!(left(&case, &cluster), Vec::<String>::new());
     let (case, cluster) = made("spec: {template: small, cloudInit: {userData: x}}");
     delete(&case, &cluster, &Part::Machine);
-    assert_eq!(left(&case, &cluster), ["root"]);
+    assert_eq!(left(&case, &cluster), ["root"], "what belongs to the Machine goes with it");
+}
+
+#[test]
+fn only_what_never_held_anything_goes_when_there_was_no_room() {
+    let (case, cluster) = made("spec: {template: small, cloudInit: {userData: x}}");
+    let root = || Part::BlankDisks(vec!["root".to_owned()]);
+    assert_eq!(delete(&case, &cluster, &root()), (Progress::Done, Vec::new()), "the machine has it");
+    assert_eq!(delete(&case, &cluster, &Part::Leftovers), (Progress::Done, Vec::new()));
+    delete(&case, &cluster, &Part::Machine);
+    let observe = || {
+        let (backend, order) = (cluster.backend(&case), case.order());
+        cluster.run(backend.observe(&order.target, Some(&order))).unwrap()
+    };
+    for (path, value) in [
+        ("/status", json!({ "phase": "Bound" })),
+        ("/spec/volumeName", json!("pv-1")),
+        ("/status", json!({ "phase": "Lost" })),
+    ] {
+        let mut before = Value::Null;
+        cluster.change("PersistentVolumeClaim", |claim| {
+            before = claim.clone();
+            match path {
+                "/status" => claim["status"] = value.clone(),
+                _ => claim["spec"]["volumeName"] = value.clone(),
+            }
+        });
+        assert!(observe().disks.iter().all(|disk| !disk.is_blank), "{path} {value}");
+        assert_eq!(delete(&case, &cluster, &root()), (Progress::Done, Vec::new()), "{path} {value}");
+        cluster.change("PersistentVolumeClaim", |claim| *claim = before.clone());
+    }
+    let observed = observe();
+    assert_eq!(observed.leftovers, ["Secret vm-cloudinit"]);
+    assert!(observed.disks.iter().all(|disk| disk.is_blank));
+    let (_, writes) = delete(&case, &cluster, &root());
+    assert_eq!(writes, ["DELETE persistentvolumeclaims/default/vm-root"]);
+    let (_, writes) = delete(&case, &cluster, &Part::Leftovers);
+    assert_eq!(writes, ["DELETE secrets/default/vm-cloudinit"]);
+    let observed = observe();
+    assert_eq!((observed.disks.len(), observed.leftovers.len()), (0, 0));
 }
 
 #[test]
