@@ -12,6 +12,7 @@ mod kinds;
 mod listing;
 pub mod manifests;
 mod output;
+mod policies;
 mod roles;
 mod summary_of;
 mod tree;

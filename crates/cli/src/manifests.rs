@@ -7,7 +7,7 @@ use serde_json::Value;
 use snafu::{ResultExt, Snafu};
 use vitistack_types::definitions;
 
-use crate::{deployment::Deployment, roles};
+use crate::{deployment::Deployment, policies, roles};
 
 /// Indicates that a manifest could not be written.
 #[derive(Debug, Snafu)]
@@ -52,6 +52,19 @@ pub fn crd(definition: &CustomResourceDefinition) -> Result<Manifest, Error> {
 /// Every role.
 pub fn rbac() -> Result<Vec<Manifest>, Error> {
     roles::roles().iter().map(|role| manifest(role.metadata.name.clone().unwrap_or_default(), role)).collect()
+}
+
+/// Every admission policy with its binding.
+pub fn policies() -> Result<Vec<Manifest>, Error> {
+    let text = |object: &Value, path: &str| {
+        object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    // A policy and its binding have one name, and go into one folder.
+    let name = |object: &Value| match text(object, "/kind").as_str() {
+        "ValidatingAdmissionPolicyBinding" => format!("{}-binding", text(object, "/metadata/name")),
+        _ => text(object, "/metadata/name"),
+    };
+    policies::policies().iter().map(|object| manifest(name(object), object)).collect()
 }
 
 /// The operators in a cluster, in the order in which a cluster takes them.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Client, runtime::reflector::ObjectRef};
 use vitistack_plan::{
     Refusal,
-    datacenter::{Usage, usage_of},
+    datacenter::{Fullness, Usage, usage_of},
     machine::{full_name, placement},
 };
 use vitistack_runtime::{Cache, Process};
@@ -86,6 +86,18 @@ impl Caches {
     pub(crate) fn usage(&self, machine: &Machine) -> Result<Usage, Refusal> {
         let class = machine.spec.template.as_deref().and_then(|name| self.classes.get(&ObjectRef::new(name)));
         usage_of(machine, class.as_deref())
+    }
+
+    /// How full a provider is; none of one that is not there.
+    pub(crate) fn fullness(&self, provider: &str) -> Option<Fullness> {
+        let mut full = Fullness::of(self.providers.get(&reference(provider)?)?.as_ref());
+        let least = Usage { machines: 1, ..Usage::default() };
+        for machine in self.machines_by_placement.get(provider) {
+            if let Some(machine) = self.machines.get(&machine) {
+                full.count(&machine, self.usage(&machine).unwrap_or(least));
+            }
+        }
+        Some(full)
     }
 }
 

@@ -7,7 +7,7 @@ use vitistack_types::GROUP;
 use crate::{datacenter, machine_provider, operators::Operator};
 
 /// What every operator that makes machines reads and writes of our own kinds.
-const MACHINES: [Permission; 3] = [
+const MACHINES: [Permission; 4] = [
     Permission {
         group: GROUP,
         resources: &["machines"],
@@ -22,8 +22,14 @@ const MACHINES: [Permission; 3] = [
     },
     Permission {
         group: GROUP,
-        resources: &["machineproviders", "datacenters", "machineclasses", "networkconfigurations"],
+        resources: &["datacenters", "machineclasses", "networkconfigurations"],
         verbs: &["list", "watch"],
+        own_namespace_only: false,
+    },
+    Permission {
+        group: GROUP,
+        resources: &["machineproviders"],
+        verbs: &["get", "list", "watch"],
         own_namespace_only: false,
     },
 ];

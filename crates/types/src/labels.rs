@@ -12,6 +12,9 @@ pub const MANAGED_BY: &str = "vitistack.io/managed-by";
 /// Label on everything made for a Machine: the Machine's name.
 pub const MACHINE: &str = "vitistack.io/machine";
 
+/// Label on everything made for a Machine: the Machine's namespace, which may be another than that of the object.
+pub const MACHINE_NAMESPACE: &str = "vitistack.io/machine-namespace";
+
 /// Annotation on a Machine, and label or tag on the real thing: the UID by which the real thing knows its Machine.
 pub const IDENTITY: &str = "vitistack.io/identity";
 
@@ -28,8 +31,12 @@ pub const PLACEMENT_REASON: &str = "vitistack.io/placement-reason";
 /// Annotation on a Machine that a Datacenter placed: the zone that was chosen.
 pub const ZONE: &str = "vitistack.io/zone";
 
-/// Annotation on a Machine: the providers that could not take it, each as `namespace/name@time`, joined by commas.
+/// Annotation on a Machine: the providers that could not take it, each as `namespace/name@time`, joined by commas; of one that had no room
+/// also, after another `@`, how full it was.
 pub const PASSED_OVER: &str = "vitistack.io/passed-over";
+
+/// The annotations on a Machine that operators write and nobody else: a policy of the cluster keeps others from it.
+pub const OPERATOR_ANNOTATIONS: [&str; 5] = [IDENTITY, PLACEMENT, PLACEMENT_REASON, ZONE, PASSED_OVER];
 
 /// What the placement says of a Machine that was made in the cluster the KubeVirt operator works on, without any
 /// MachineProvider.

@@ -115,7 +115,10 @@ impl Error {
 pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending, Error> {
     match command {
         Command::Crds(arguments) => crds::run(arguments, console),
-        Command::Rbac => documents(manifests::rbac(), console),
+        Command::Rbac => {
+            documents(manifests::rbac(), console)?;
+            documents(manifests::policies(), console)
+        }
         Command::Manager(arguments) => manager::run(arguments, console),
         Command::Samples(arguments) => samples::run(arguments, console),
         Command::Summary => {

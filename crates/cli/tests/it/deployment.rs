@@ -117,6 +117,78 @@ async fn the_account_has_every_role_of_the_operators_and_leases_at_home_only() {
     }
 }
 
+const MACHINE: &str = "
+apiVersion: vitistack.io/v1alpha1
+kind: Machine
+metadata: {name: web, namespace: shop, annotations: {vitistack.io/paused: 'true'}}
+spec: {template: small}
+";
+
+/// What the server makes of a change to annotations of a Machine, by this user.
+fn annotate(server: &KubeServer, user: &str, annotations: &[&str]) -> Output {
+    let start = ["annotate", "--overwrite", user, "-n", "shop", "machine", "web"];
+    server.kubectl(&[&start[..], annotations].concat()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_operators_say_where_a_machine_is() {
+    let server = server().await;
+    let folder = format!("{ROOT}/config/default");
+    succeed(&server.kubectl(&["apply", "--server-side", "-k", &folder]).unwrap());
+    succeed(
+        &server.kubectl(&["wait", "crd", "--all", "--for=condition=Established", "--timeout=60s"]).unwrap(),
+    );
+    succeed(&server.kubectl(&["create", "namespace", "shop"]).unwrap());
+    let tenant = "--as=tenant";
+    for role in ["vitistack-editor", "vitistack-viewer"] {
+        let named = format!("--clusterrole={role}");
+        let bind = ["create", "rolebinding", role, "-n", "shop", "--user=tenant", &named];
+        succeed(&server.kubectl(&bind).unwrap());
+    }
+    let plain = NamedTempFile::new().unwrap();
+    std::fs::write(plain.path(), MACHINE).unwrap();
+    let file = plain.path().to_str().unwrap();
+    succeed(&server.kubectl(&["create", tenant, "-f", file]).unwrap());
+
+    // A policy counts a moment after it was made.
+    let dry =
+        |value: &str| annotate(&server, tenant, &["--dry-run=server", &format!("vitistack.io/zone={value}")]);
+    let limit = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    while dry("a").status.success() {
+        assert!(std::time::Instant::now() < limit, "the policy does not count");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let mut told = String::new();
+    let mut refused = |output: &Output| {
+        assert!(!output.status.success());
+        told.push_str(&String::from_utf8_lossy(&output.stderr).replace(file, "FILE"));
+    };
+    for annotation in ["identity", "placement", "placement-reason", "zone", "passed-over"] {
+        refused(&annotate(&server, tenant, &[&format!("vitistack.io/{annotation}=default/aws")]));
+    }
+    // What is the user's own stays free.
+    let own = ["vitistack.io/restart-at=now", "vitistack.io/adopted=me", "vitistack.io/paused-", "team=a"];
+    succeed(&annotate(&server, tenant, &own));
+
+    // The operators, as whom the Deployment runs, write it; then the tenant may neither change nor remove it.
+    let word = "{apiVersion: vitistack.io/v1alpha1, kind: Machine, metadata: {name: web, namespace: shop, annotations: {vitistack.io/placement: default/aws, vitistack.io/identity: '1'}}}";
+    std::fs::write(plain.path(), word).unwrap();
+    let manager = "--field-manager=operators";
+    let apply = ["apply", "--server-side", "--validate=false", manager, ACCOUNT, "-f", file];
+    succeed(&server.kubectl(&apply).unwrap());
+    refused(&annotate(&server, tenant, &["vitistack.io/placement=default/gcp"]));
+    refused(&annotate(&server, tenant, &["vitistack.io/identity-"]));
+    succeed(&annotate(&server, tenant, &["vitistack.io/placement=default/aws", "team=b"]));
+
+    // Restoring an export is for those who may.
+    let export = succeed(&server.kubectl(&["get", "-n", "shop", "machine", "web", "-o", "yaml"]).unwrap());
+    succeed(&server.kubectl(&["delete", tenant, "-n", "shop", "machine", "web"]).unwrap());
+    std::fs::write(plain.path(), export).unwrap();
+    refused(&server.kubectl(&["create", tenant, "-f", file]).unwrap());
+    succeed(&server.kubectl(&["create", "-f", file]).unwrap());
+    insta::assert_snapshot!(told);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_sees_what_is_right_and_what_is_missing_on_a_real_server() {
     let server = server().await;
@@ -128,13 +200,15 @@ async fn the_doctor_sees_what_is_right_and_what_is_missing_on_a_real_server() {
     let told = || {
         let told = told_by(&server.kubeconfig_path(), "doctor");
         told.lines()
-            .filter(|line| line.contains("definition") || line.contains("rights"))
+            .filter(|line| ["definition", "rights", "policy"].iter().any(|word| line.contains(word)))
             .collect::<Vec<_>>()
             .join("\n")
     };
     let before = told();
     succeed(&server.kubectl(&["delete", "clusterrolebinding", "vitistack-operator-kit"]).unwrap());
-    insta::assert_snapshot!(format!("{before}\n\n# without a binding\n{}", told()));
+    let policy = "validatingadmissionpolicybinding/vitistack-machine-annotations";
+    succeed(&server.kubectl(&["delete", policy]).unwrap());
+    insta::assert_snapshot!(format!("{before}\n\n# without bindings\n{}", told()));
 }
 
 /// A kind that has only what the garbage collector looks at.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use vitistack_clients::kubernetes::explain;
 use vitistack_plan::{
     Refusal,
-    datacenter::{Candidate, Member, Snapshot, Usage, candidate, zone_of},
+    datacenter::{Candidate, Member, Snapshot, Usage, candidate},
     machine::placement,
 };
 use vitistack_runtime::ReconcileError;
@@ -80,7 +80,7 @@ pub(super) fn load(caches: &Caches, assumed: &mut Assumed, datacenter: &Datacent
     for (machine, usage) in &others {
         if let Some(candidate) = placement(machine).and_then(|name| by_name.get_mut(name)) {
             let least = Usage { machines: 1, ..Usage::default() };
-            candidate.add(zone_of(machine), usage.as_ref().copied().unwrap_or(least));
+            candidate.count(machine, usage.as_ref().copied().unwrap_or(least));
         }
     }
     Loaded { members, candidates }

@@ -90,9 +90,10 @@ pub fn add(process: &mut Process, caches: &Caches) {
         if let Some(datacenter) = datacenter_of(machine).as_deref().and_then(reference) {
             marking.mark(datacenter);
         }
-        // One that is gone leaves room on its provider, which others may wait for.
+        // One that is gone, or was made smaller, leaves room on its provider, which others may wait for.
+        let is_changed = machine.metadata.generation.is_some_and(|generation| generation > 1);
         if let Some(placed) = placement(machine)
-            && present.get(&ObjectRef::from_obj(machine)).is_none()
+            && (is_changed || present.get(&ObjectRef::from_obj(machine)).is_none())
         {
             shared.get(placed).into_iter().for_each(|datacenter| marking.mark(datacenter));
         }

@@ -12,13 +12,19 @@ use tracing::Instrument;
 use vitistack_clients::kubernetes::is_conflict;
 use vitistack_machine::{Backend, BackendError, Order, Progress, Target};
 use vitistack_plan::{
-    datacenter::pass_over,
+    Refusal,
+    datacenter::{Fullness, pass_over},
     machine::{Action, Step, identity},
 };
 use vitistack_runtime::finalizer;
-use vitistack_types::{labels, v1alpha1::Machine};
+use vitistack_types::{
+    conditions::reason,
+    labels,
+    v1alpha1::{Machine, MachineProvider},
+};
 
 use super::MachineReconciler;
+use crate::caches::reference;
 
 /// What became of the steps.
 pub(super) enum Acted {
@@ -34,6 +40,8 @@ pub(super) enum Acted {
 pub(super) enum StepError {
     /// The provider could not or would not.
     Provider(BackendError),
+    /// The provider is being deleted, or gone: nothing is made there any more.
+    ProviderLeaves(Refusal),
     /// The Machine changed meanwhile; the change brings it back.
     Outdated,
     /// The Machine could not be written.
@@ -94,12 +102,27 @@ impl MachineReconciler {
                 }
                 return Ok(Acted::Ended);
             }
+            (Action::PassOver, _) => {
+                let full = self.caches.fullness(hands.placement);
+                let note = pass_over(machine, hands.placement, full, hands.now);
+                let patch = json!({ "metadata": {
+                    "uid": machine.metadata.uid,
+                    "resourceVersion": machine.metadata.resource_version,
+                    "annotations": { labels::PASSED_OVER: note },
+                }});
+                *machine = self.patch(machine, &patch).await?;
+                return Ok(Acted::Done);
+            }
             (Action::HandBack, _) => {
-                let patch = hand_back_patch(machine, hands.placement, hands.now);
+                let full = self.caches.fullness(hands.placement);
+                let patch = hand_back_patch(machine, hands.placement, full, hands.now);
                 *machine = self.patch(machine, &patch).await?;
                 return Ok(Acted::Ended);
             }
-            (Action::Create, Some(order)) => hands.backend.create(order).await,
+            (Action::Create, Some(order)) => {
+                self.confirm_provider(hands.placement).await?;
+                hands.backend.create(order).await
+            }
             (Action::Update(update), Some(order)) => hands.backend.update(order, update).await,
             (Action::Delete(part), _) => hands.backend.delete(hands.target, part).await,
             // Decided only where there is an order.
@@ -108,6 +131,35 @@ impl MachineReconciler {
         match progress.map_err(StepError::Provider)? {
             Progress::Done => Ok(Acted::Done),
             Progress::Working(_) => Ok(Acted::Working),
+        }
+    }
+
+    /// Asks the server itself whether the provider stays, before every create.
+    ///
+    /// A cache may show a provider that is being deleted as it was before, and the operator of providers lets go of one when
+    /// no Machine is claimed there. No machine is made on a provider that is gone all the same, in any order of events:
+    ///
+    /// - This side writes the claim (finalizer and placement, in the server) and only then reads the provider.
+    /// - The other side sees the provider's `deletionTimestamp`, which is in the server for good, and only then lists the
+    ///   Machines, from the server itself; it removes its finalizer only if none is claimed there.
+    /// - Both reads are of the newest state. If this one found no `deletionTimestamp`, the provider was deleted after it, so
+    ///   the list came later still and holds the claim: the provider stays until the machine is gone. If it found one, or
+    ///   nothing, no create is sent and the claim is given up, whatever the list held.
+    ///
+    /// A process that ends between claim and create changes nothing: whoever goes on reads again before its create.
+    async fn confirm_provider(&self, placement: &str) -> Result<(), StepError> {
+        let Some(key) = reference::<MachineProvider>(placement) else { return Ok(()) };
+        let known = self.caches.providers.get(&key).and_then(|provider| provider.metadata.uid.clone());
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let api: Api<MachineProvider> = Api::namespaced(self.caches.client.clone(), namespace);
+        match api.get_metadata_opt(&key.name).await.map_err(StepError::Write)? {
+            Some(found) if found.metadata.deletion_timestamp.is_some() => {
+                Err(StepError::ProviderLeaves(leaving(placement)))
+            }
+            None => Err(StepError::ProviderLeaves(leaving(placement))),
+            // Another one of its name, to which nothing here was opened yet.
+            Some(found) if known.is_some() && found.metadata.uid != known => Err(StepError::Outdated),
+            Some(_) => Ok(()),
         }
     }
 
@@ -130,8 +182,15 @@ impl MachineReconciler {
     }
 }
 
+/// Why nothing is made on a provider.
+pub(super) fn leaving(placement: &str) -> Refusal {
+    let message =
+        format!("MachineProvider {placement:?} is being deleted: make the Machine on another provider");
+    Refusal::new(reason::PROVIDER_NOT_FOUND, message)
+}
+
 /// The patch that gives a Machine back: no finalizer, no placement, and a note of who could not take it.
-fn hand_back_patch(machine: &Machine, placement: &str, now: Timestamp) -> Value {
+fn hand_back_patch(machine: &Machine, placement: &str, full: Option<Fullness>, now: Timestamp) -> Value {
     let metadata = &machine.metadata;
     let finalizers: Vec<&String> = metadata
         .finalizers
@@ -147,7 +206,7 @@ fn hand_back_patch(machine: &Machine, placement: &str, now: Timestamp) -> Value 
             labels::PLACEMENT: null,
             labels::ZONE: null,
             labels::PLACEMENT_REASON: null,
-            labels::PASSED_OVER: pass_over(machine, placement, now),
+            labels::PASSED_OVER: pass_over(machine, placement, full, now),
         },
     }})
 }
@@ -160,6 +219,7 @@ fn step_name(action: &Action) -> &'static str {
         Action::Update(_) => "machine.update",
         Action::Delete(_) => "machine.delete",
         Action::Release => "machine.release",
+        Action::PassOver => "machine.pass_over",
         Action::HandBack => "machine.hand_back",
     }
 }

@@ -40,6 +40,7 @@ use self::{
 use crate::{
     Caches, Index,
     backends::{Backends, Changed, News, Opener},
+    caches::reference,
 };
 
 /// The name under which fields of Machines are written. One for all operators, because a Machine's status is told by one
@@ -204,6 +205,7 @@ struct Round {
     observed: Result<Observed, Refusal>,
     decision: Decision,
     no_room: Option<Refusal>,
+    leaving: Option<Refusal>,
 }
 
 impl MachineReconciler {
@@ -237,6 +239,7 @@ impl MachineReconciler {
             twin: None,
             placement: vitistack_plan::machine::placement(machine).unwrap_or_default(),
             no_room: None,
+            leaving: None,
         };
         self.report(&snapshot, &Verdict::Blocked(refusal.clone()), &[], (self.caches.clock)()).await?;
         Ok(blocked(&refusal))
@@ -260,6 +263,7 @@ impl MachineReconciler {
             _ => Vec::new(),
         };
         let mut no_room = None;
+        let mut leaving = self.leaves(placement).then(|| act::leaving(placement));
         let mut failure = None;
         let mut round = None;
         for _ in 0..ROUNDS {
@@ -273,10 +277,10 @@ impl MachineReconciler {
                 &observed,
                 twin.as_deref(),
                 placement,
-                no_room.as_ref(),
+                [no_room.as_ref(), leaving.as_ref()],
             ));
             let Some(backend) = backend.as_ref().ok().filter(|_| !decision.steps.is_empty()) else {
-                round = Some(Round { observed, decision, no_room });
+                round = Some(Round { observed, decision, no_room, leaving });
                 break;
             };
             let hands =
@@ -299,12 +303,16 @@ impl MachineReconciler {
                     no_room = Some(refusal(error));
                     true
                 }
+                Err(StepError::ProviderLeaves(refusal)) => {
+                    leaving = Some(refusal);
+                    true
+                }
                 Err(StepError::Provider(error)) => {
                     failure = Some(error);
                     false
                 }
             };
-            round = Some(Round { observed, decision, no_room: no_room.clone() });
+            round = Some(Round { observed, decision, no_room: no_room.clone(), leaving: leaving.clone() });
             if !steps_left {
                 break;
             }
@@ -325,7 +333,7 @@ impl MachineReconciler {
         round: Round,
         failure: Option<BackendError>,
     ) -> Result<Outcome, ReconcileError> {
-        let Round { observed, decision, no_room } = round;
+        let Round { observed, decision, no_room, leaving } = round;
         // A create that found no room was an attempt too, and is made again.
         let full = no_room.as_ref().map(|_| ErrorKind::NoCapacity);
         let kind = failure.as_ref().map(|failure| failure.kind).or(full);
@@ -338,10 +346,17 @@ impl MachineReconciler {
         };
         let is_quiet = self.is_quiet(machine, &verdict);
         if !is_quiet {
-            let snapshot = snapshot(machine, desired, &observed, twin, placement, no_room.as_ref());
+            let stops = [no_room.as_ref(), leaving.as_ref()];
+            let snapshot = snapshot(machine, desired, &observed, twin, placement, stops);
             self.report(&snapshot, &verdict, refused, (self.caches.clock)()).await?;
         }
         outcome(&verdict, kind)
+    }
+
+    /// Whether a provider is on its way out, as far as the cache shows.
+    fn leaves(&self, placement: &str) -> bool {
+        let provider = reference(placement).and_then(|key| self.caches.providers.get(&key));
+        provider.is_some_and(|provider| provider.metadata.deletion_timestamp.is_some())
     }
 
     /// Whether a provider's silence is too short to be told.
@@ -368,9 +383,10 @@ fn snapshot<'a>(
     observed: &'a Result<Observed, Refusal>,
     twin: Option<&'a str>,
     placement: &'a str,
-    no_room: Option<&'a Refusal>,
+    [no_room, leaving]: [Option<&'a Refusal>; 2],
 ) -> Snapshot<'a> {
-    Snapshot { machine, desired: desired.as_ref(), observed: observed.as_ref(), twin, placement, no_room }
+    let (desired, observed) = (desired.as_ref(), observed.as_ref());
+    Snapshot { machine, desired, observed, twin, placement, no_room, leaving }
 }
 
 fn refusal(error: BackendError) -> Refusal {
@@ -400,6 +416,25 @@ fn outcome(verdict: &Verdict, failure: Option<ErrorKind>) -> Result<Outcome, Rec
         Verdict::Unknown(refusal) | Verdict::Failing(refusal) => Err(fail(refusal)),
         // No room and a refusal may end without any change here: a quota that was raised tells nobody.
         Verdict::Blocked(refusal) if failure.is_some() => Err(fail(refusal).again_after(ASK_AGAIN)),
+        // One that was found full before anything was asked of it is looked at again; that is no failure.
+        Verdict::Blocked(refusal) if refusal.reason == reason::INSUFFICIENT_RESOURCES => {
+            Ok(Outcome::Wait { waiting_for: refusal.message.clone(), after: ASK_AGAIN })
+        }
         Verdict::Blocked(refusal) => Ok(blocked(refusal)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_for_which_there_is_no_room_is_looked_at_again_by_itself() {
+        let full = Verdict::Blocked(Refusal::new(reason::INSUFFICIENT_RESOURCES, "no room"));
+        let found_full = outcome(&full, None).unwrap();
+        assert!(matches!(found_full, Outcome::Wait { after: ASK_AGAIN, .. }), "{found_full:?}");
+        assert!(outcome(&full, Some(ErrorKind::NoCapacity)).is_err(), "an attempt that failed");
+        let wrong = Verdict::Blocked(Refusal::new(reason::INVALID_SPEC, "wrong"));
+        assert!(matches!(outcome(&wrong, None), Ok(Outcome::Blocked { .. })), "somebody has to change it");
     }
 }

@@ -64,7 +64,7 @@ impl MachineReconciler {
             let word = match &step.action {
                 Action::Delete(_) => reason::DELETING,
                 Action::Update(_) => reason::UPDATING,
-                Action::HandBack => "PassedOver",
+                Action::PassOver | Action::HandBack => "PassedOver",
                 Action::Claim | Action::Create | Action::Release => continue,
             };
             let about = machine.object_ref(&());

@@ -191,7 +191,8 @@ impl ProviderReconciler {
         let Some(patch) = finalizer::removal_patch(metadata, labels::PROVIDER_IN_USE) else {
             return Ok(Some(Outcome::Done));
         };
-        // The cache is asked first, because it is cheap, and the server last, because the cache may show the past.
+        // The cache is asked first, because it is cheap, and the server last, because the cache may show the past. Whoever
+        // claims a Machine there after that finds the deletionTimestamp before its create: see `confirm_provider`.
         let is_free = load::occupants(&self.caches, provider).is_empty()
             && load::is_free_now(&self.caches.client, provider).await?;
         if !is_free {

@@ -4,11 +4,12 @@ use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Api, Resource,
-    api::{ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::NamespaceResourceScope,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use vitistack_plan::datacenter::{Fullness, pass_over, usage_of};
 use vitistack_types::{
     ObjectReference, labels, samples,
     v1alpha1::{Datacenter, Machine, MachineProvider},
@@ -112,6 +113,33 @@ async fn a_machine_of_which_nothing_was_made_moves_when_its_provider_goes_away()
     let mut events = stage.events("new").await;
     events.sort();
     assert_eq!(events, ["Moved", "Placed"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_waits_for_room_is_placed_when_another_one_goes() {
+    let stage = Stage::woken_by_events_only().await;
+    stage.create(&provider("aws")).await;
+    stage.create(&datacenter(&["aws"], None)).await;
+    for name in ["there", "vm"] {
+        stage.create(&machine(name)).await;
+        stage.until("it is placed", async || placement(&stage.machine(name).await).is_some()).await;
+    }
+    stage.claim("there").await;
+    let status = json!({ "status": { "vmName": "there" } });
+    let machines = stage.api::<Machine>();
+    machines.patch_status("there", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let vm = stage.machine("vm").await;
+    let used = usage_of(&vm, None).unwrap();
+    let full = Some(Fullness { generation: 1, used });
+    let note = pass_over(&vm, "default/aws", full, jiff::Timestamp::now());
+    let handed_back = json!({ labels::PLACEMENT: null, labels::PASSED_OVER: note });
+    stage.patch::<Machine>("vm", json!({ "metadata": { "annotations": handed_back } })).await;
+    stage
+        .until("it waits", async || machine_reason(&stage.machine("vm").await) == "InsufficientResources")
+        .await;
+    stage.patch::<Machine>("there", json!({"metadata": {"finalizers": null}})).await;
+    machines.delete("there", &DeleteParams::default()).await.unwrap();
+    stage.until("it has the room", async || placement(&stage.machine("vm").await).is_some()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

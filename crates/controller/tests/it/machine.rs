@@ -1,10 +1,22 @@
 //! Machines on simulated providers, as a user sees them.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use kube::Client;
+use http::{Method, Request};
+use kube::{Api, Client, api::DeleteParams};
 use serde_json::json;
-use vitistack_types::v1alpha1::{Machine, MachinePhase};
+use tower::Service as _;
+use vitistack_plan::machine::placement;
+use vitistack_types::{
+    labels,
+    v1alpha1::{Machine, MachinePhase, MachineProvider},
+};
 
 use crate::stage::{Counted, Stage, condition, ready};
 
@@ -254,4 +266,39 @@ async fn a_provider_that_is_away_is_told_once_and_its_machines_are_found_again()
 async fn annotate(stage: &Stage, provider: &str, is_default: Option<&str>) {
     let annotations = json!({ "vitistack.io/is-default-provider": is_default });
     stage.change("MachineProvider", provider, json!({ "metadata": { "annotations": annotations } })).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_is_claimed_while_its_provider_goes_is_not_made() {
+    let stage = stage_with_provider().await;
+    let held = json!({ "metadata": { "finalizers": [labels::PROVIDER_IN_USE] } });
+    stage.change("MachineProvider", "simulated-a", held).await;
+    let providers: Api<MachineProvider> = Api::namespaced(stage.client.clone(), "default");
+    // Somebody deletes the provider in the moment in which the Machine is claimed there.
+    let (server, provider, is_deleted) = (stage.server.service(), providers.clone(), Arc::default());
+    let meets = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let (mut server, provider) = (server.clone(), provider.clone());
+        let is_claim = request.method() == Method::PATCH && request.uri().path().ends_with("/machines/vm");
+        let is_deleted: Arc<AtomicBool> = Arc::clone(&is_deleted);
+        async move {
+            if is_claim && !is_deleted.swap(true, Ordering::SeqCst) {
+                provider.delete("simulated-a", &DeleteParams::default()).await.unwrap();
+            }
+            server.call(request).await
+        }
+    });
+    let running = stage.run_with(Client::new(meets, "default"));
+    stage.create("Machine", "vm", small()).await;
+    let given_up = stage.until("vm", |machine| ready(machine).0 == "ProviderNotFound").await;
+    assert_eq!(given_up.metadata.finalizers, None, "its claim holds nobody");
+    assert_eq!(placement(&given_up), None);
+    assert_eq!(
+        ready(&given_up).1,
+        "spec.providerRef names \"default/simulated-a\", which is being deleted: make the Machine on another one"
+    );
+    assert_eq!(stage.disks("vm").await, Vec::<String>::new(), "nothing was made");
+    let free = json!({ "metadata": { "finalizers": null } });
+    stage.change("MachineProvider", "simulated-a", free).await;
+    assert!(providers.get_opt("simulated-a").await.unwrap().is_none());
+    running.stop().await;
 }

@@ -11,13 +11,13 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use vitistack_controller::{Caches, datacenter, machine_provider};
-use vitistack_runtime::Process;
+use vitistack_runtime::{KitArgs, Process};
 use vitistack_types::{
     ObjectReference, labels,
     v1alpha1::{Datacenter, Machine, MachineProvider, ProviderReference, ProviderType, ResourceQuotas},
 };
 
-use crate::stage::{self, Counted, EVERYTHING, Running, settings};
+use crate::stage::{self, Counted, EVERYTHING, Running, settings, settings_every};
 
 /// Longest wait for anything; reached only when something is broken.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -28,13 +28,23 @@ pub struct Stage {
     pub client: Client,
     counted: Counted,
     running: Option<Running>,
+    settings: KitArgs,
 }
 
 impl Stage {
     /// A control plane and both operators, which look at everything every second.
     pub async fn new() -> Self {
+        Self::with(settings()).await
+    }
+
+    /// A control plane and both operators, which look at nothing unless something happens.
+    pub async fn woken_by_events_only() -> Self {
+        Self::with(settings_every("1h")).await
+    }
+
+    async fn with(settings: KitArgs) -> Self {
         let stage::Stage { client, server, .. } = stage::Stage::new().await;
-        let mut stage = Self { client, counted: Counted::new(&server), running: None };
+        let mut stage = Self { client, counted: Counted::new(&server), running: None, settings };
         stage.start();
         stage
     }
@@ -42,7 +52,7 @@ impl Stage {
     /// Starts the operators.
     pub fn start(&mut self) {
         let client = Client::new(self.counted.clone(), "default");
-        let mut process = Process::new(settings(), client.clone());
+        let mut process = Process::new(self.settings.clone(), client.clone());
         let caches = Caches::new(&mut process, client, EVERYTHING);
         datacenter::add(&mut process, &caches);
         let simulated: Arc<dyn machine_provider::Probe> = Arc::new(machine_provider::SimulatedProbe);

@@ -46,8 +46,14 @@ struct Arguments {
 
 /// Settings of an operator without lease and listeners that looks again every second.
 pub fn settings() -> KitArgs {
+    settings_every("1s")
+}
+
+/// Settings of an operator without lease and listeners that looks again after this time.
+pub fn settings_every(interval: &str) -> KitArgs {
     let quiet = ["--leader-election=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
-    Arguments::parse_from([&["test", "--reconcile-interval=1s"], &quiet[..]].concat()).kit
+    let interval = format!("--reconcile-interval={interval}");
+    Arguments::parse_from([&["test", &interval], &quiet[..]].concat()).kit
 }
 
 /// Counts the writes that go through it, by method and path.

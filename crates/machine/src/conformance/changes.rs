@@ -16,8 +16,16 @@ pub(super) async fn observation_is_true(harness: &dyn Harness) -> Result<(), Fai
     let order = order("one")?;
     scene.make(&order).await?;
     let observed = scene.observe(&order).await?;
-    let Observed { machine: Some(machine), disks, foreign: None, task: None, failure: None, problems } =
-        observed
+    let Observed {
+        machine: Some(machine),
+        disks,
+        foreign: None,
+        task: None,
+        failure: None,
+        elsewhere: None,
+        leftovers: _,
+        problems,
+    } = observed
     else {
         return ensure(false, || format!("a quiet machine of ours was observed as {observed:?}"));
     };

@@ -174,6 +174,7 @@ checks! {
     ownership::restart_forgets_nothing: "The backend keeps nothing that the end of its process would lose.",
     ownership::identity_counts_and_not_the_uid: "A Machine that was restored has another UID and still the same machine.",
     ownership::namespaces_keep_names_apart: "Two machines of one name in two namespaces are two machines.",
+    ownership::other_namespaces_get_nothing: "What was made for a Machine of one namespace is never given to one of another, whatever identity it carries.",
     ownership::delete_hits_no_other_machine: "A machine that got the number and the name of ours is neither changed nor deleted.",
     ownership::delete_of_what_is_absent_is_done: "What is not there is deleted already.",
     ownership::delete_survives_faults: "A delete whose reply was lost, or that failed, can be asked again.",

@@ -105,6 +105,39 @@ pub(super) async fn namespaces_keep_names_apart(harness: &dyn Harness) -> Result
     ensure_same("the machine of the other namespace", &scene.things_of(&there.target).await?, &before)
 }
 
+pub(super) async fn other_namespaces_get_nothing(harness: &dyn Harness) -> Result<(), Failure> {
+    let scene = Scene::fresh(harness).await?;
+    let made = order("one")?;
+    scene.make(&made).await?;
+    // First the whole machine, then only the volumes that outlived it.
+    for what in ["the machine", "its volumes"] {
+        let before = scene.things().await?;
+        let mut thief = order_in(OTHER_NAMESPACE, "one")?;
+        thief.target.identity = made.target.identity.clone();
+        let observed = scene.observe(&thief).await?;
+        ensure(observed.machine.is_none() && observed.disks.is_empty(), || {
+            format!("{what} of another namespace was told as one's own: {observed:?}")
+        })?;
+        // A provider that keeps namespaces apart may make another machine; one that does not has to refuse.
+        let _ = scene.try_create(&thief).await;
+        scene.settle().await?;
+        for update in updates() {
+            let _ = scene.try_update(&thief, &update).await;
+            scene.settle().await?;
+        }
+        for part in deletions() {
+            scene.remove(&thief.target, &part).await?;
+        }
+        ensure_same(
+            &format!("things after another namespace wanted {what}"),
+            &scene.things().await?,
+            &before,
+        )?;
+        scene.remove(&made.target, &Part::Machine).await?;
+    }
+    Ok(())
+}
+
 pub(super) async fn delete_hits_no_other_machine(harness: &dyn Harness) -> Result<(), Failure> {
     // Each call on a bench of its own, so that none hides what another did.
     for update in updates() {

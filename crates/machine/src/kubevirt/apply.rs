@@ -2,22 +2,23 @@
 
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
     core::DynamicObject,
 };
 use serde_json::{Value, json};
 use vitistack_clients::kubernetes::{self, Child};
-use vitistack_plan::machine::{Identity, Update};
+use vitistack_plan::machine::Update;
 use vitistack_types::{conditions::reason, labels, v1alpha1::PowerState};
 
 use super::{
     FIELD_MANAGER, Settings,
     changes::{Write, changes, foreign, place},
     failure,
-    kind::{Kind, Object, belongs_to, describe},
+    kind::{Kind, Object, belongs_to, describe, made_for, named},
     observe::{disk_name, is_attached, left_secret},
     plan::plan,
     read::{Found, Reader, uid},
+    storage,
     virtual_machine::run_strategy,
 };
 use crate::{BackendError, ErrorKind, Order, Progress, Target};
@@ -71,8 +72,13 @@ pub async fn update(
 
 /// The first thing that stands in the way, as a failure.
 fn refuse(settings: &Settings, order: &Order, found: &Found) -> Result<(), BackendError> {
+    let target = &order.target;
+    if let Some(elsewhere) = &found.elsewhere {
+        let refusal = elsewhere.refusal(&target.identity, &target.namespace);
+        return Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message));
+    }
     let planned = plan(settings, order, found);
-    if let Some(foreign) = foreign(&order.target, Some(&planned), found) {
+    if let Some(foreign) = foreign(target, Some(&planned), found) {
         return Err(taken(&foreign));
     }
     match planned.problems.first().map(vitistack_plan::machine::Problem::refusal) {
@@ -98,15 +104,15 @@ async fn write_all(
 ) -> Result<Progress, BackendError> {
     let planned = plan(settings, order, found);
     for write in changes(settings, order, &planned, found, power) {
-        send(writer, &order.target.identity, write).await?;
+        send(writer, &order.target, write).await?;
     }
     Ok(Progress::Done)
 }
 
 /// Sends one request.
-async fn send(writer: &Writer<'_>, identity: &Identity, write: Write) -> Result<(), BackendError> {
+async fn send(writer: &Writer<'_>, target: &Target, write: Write) -> Result<(), BackendError> {
     match write {
-        Write::Create { kind, child } => create(writer, identity, kind, &child).await,
+        Write::Create { kind, child } => create(writer, target, kind, &child).await,
         Write::Apply { kind, child, owner, observed } => {
             let applied =
                 kubernetes::apply_heard(writer.client, FIELD_MANAGER, &owner, &child, observed.as_deref());
@@ -122,12 +128,7 @@ async fn send(writer: &Writer<'_>, identity: &Identity, write: Write) -> Result<
 
 /// Makes an object that is written once. One that is there already was made by a request whose answer was not heard, or
 /// it is somebody else's.
-async fn create(
-    writer: &Writer<'_>,
-    identity: &Identity,
-    kind: Kind,
-    child: &Child,
-) -> Result<(), BackendError> {
+async fn create(writer: &Writer<'_>, target: &Target, kind: Kind, child: &Child) -> Result<(), BackendError> {
     let api = child.api(writer.client);
     let name = child.object.name_any();
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -140,7 +141,12 @@ async fn create(
         }
         Err(kube::Error::Api(status)) if status.code == 409 => {
             match api.get_opt(&name).await.map_err(|error| explain("read", &error))? {
-                Some(found) if !belongs_to(&found, identity) => Err(taken(&describe(kind, &found))),
+                Some(found)
+                    if !belongs_to(&found, &target.identity)
+                        || made_for(&found, target) != Some(&target.namespace) =>
+                {
+                    Err(taken(&describe(kind, &found)))
+                }
                 found => {
                     writer.assume(kind, found);
                     Ok(())
@@ -277,10 +283,6 @@ pub async fn delete_disks(
     let is_asked =
         |object: &&Object| belongs_to(object, &target.identity) && disks.contains(&disk_name(target, object));
     let mut is_working = false;
-    if let Some((_, secret)) = left_secret(target, found).filter(|(name, _)| disks.contains(name)) {
-        is_working = true;
-        delete(writer, Kind::Secret, secret).await?;
-    }
     for (kind, volumes) in
         [(Kind::DataVolume, &found.data_volumes), (Kind::PersistentVolumeClaim, &found.claims)]
     {
@@ -303,4 +305,63 @@ pub async fn delete_disks(
     }
     let working = || Progress::Working("the volumes go".to_owned());
     Ok(if is_working { working() } else { Progress::Done })
+}
+
+/// Deletes what is left beside the volumes of a machine that is not there.
+pub async fn delete_leftovers(
+    writer: &Writer<'_>,
+    target: &Target,
+    found: &Found,
+) -> Result<Progress, BackendError> {
+    if let Some(secret) = left_secret(target, found) {
+        delete(writer, Kind::Secret, secret).await?;
+    }
+    Ok(Progress::Done)
+}
+
+/// Deletes those volumes of these disks that hold nothing, each in exactly the state in which that was seen.
+pub async fn delete_blank_disks(
+    writer: &Writer<'_>,
+    target: &Target,
+    disks: &[String],
+    found: &Found,
+) -> Result<Progress, BackendError> {
+    let is_asked =
+        |object: &&Object| belongs_to(object, &target.identity) && disks.contains(&disk_name(target, object));
+    let is_blank = |object: &&Object| {
+        let name = object.name_any();
+        storage::is_blank(&name, found) && !is_attached(&name, found)
+    };
+    // A claim that CDI makes goes with its DataVolume.
+    let is_alone = |claim: &&Object| named(&found.data_volumes, &claim.name_any()).is_none();
+    let filled = found.data_volumes.iter().map(|volume| (Kind::DataVolume, volume));
+    let claims = found.claims.iter().filter(is_alone).map(|claim| (Kind::PersistentVolumeClaim, claim));
+    let mut is_working = false;
+    for (kind, volume) in filled.chain(claims).filter(|(_, volume)| is_asked(volume) && is_blank(volume)) {
+        is_working = true;
+        delete_unchanged(writer, kind, volume).await?;
+    }
+    Ok(if is_working { Progress::Working("the volumes go".to_owned()) } else { Progress::Done })
+}
+
+/// Deletes an object that nobody has changed since it was read; one that somebody has is looked at again.
+async fn delete_unchanged(writer: &Writer<'_>, kind: Kind, object: &Object) -> Result<(), BackendError> {
+    if object.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let parameters = DeleteParams::background().preconditions(Preconditions {
+        uid: object.metadata.uid.clone(),
+        resource_version: object.metadata.resource_version.clone(),
+    });
+    match api(writer.client, kind, object).delete(&object.name_any(), &parameters).await {
+        Ok(answer) => {
+            match answer.left().filter(|left| !left.finalizers().is_empty()) {
+                Some(leaving) => writer.reader.assume(kind, leaving),
+                None => writer.reader.forget(kind, object),
+            }
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+        Err(error) => Err(failure::explain(kind, "delete", &place(object), &error)),
+    }
 }

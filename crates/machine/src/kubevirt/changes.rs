@@ -99,7 +99,7 @@ pub fn changes(
         let observed = named(&found.attachments, &child.object.name_any());
         applied(Kind::NetworkAttachmentDefinition, child.clone(), &ours, observed)
     });
-    let volumes = planned.volumes.iter().filter_map(|volume| volume_change(volume, found));
+    let volumes = planned.volumes.iter().filter_map(|volume| volume_change(&order.target, volume, found));
     let machine = machine_change(planned, &mine, found.virtual_machine.as_ref(), power);
     let stale = stale_secret(planned, found, identity)
         .map(|object| Write::Delete { kind: Kind::Secret, object: Object::clone(object) });
@@ -154,11 +154,11 @@ fn switch(machine: &mut DynamicObject, strategy: &str) {
     }
 }
 
-fn volume_change(volume: &Volume, found: &Found) -> Option<Write> {
+fn volume_change(target: &Target, volume: &Volume, found: &Found) -> Option<Write> {
     let name = volume.child.object.name_any();
     match named(&found.claims, &name) {
         Some(claim) => {
-            let patch = storage::amendment(&volume.disk, claim, &found.storage_classes)?;
+            let patch = storage::amendment(&volume.disk, &target.namespace, claim, &found.storage_classes)?;
             Some(Write::Amend { kind: Kind::PersistentVolumeClaim, object: Object::clone(claim), patch })
         }
         // CDI makes the claim in its own time.

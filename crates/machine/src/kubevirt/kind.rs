@@ -12,6 +12,8 @@ use vitistack_clients::kubernetes::Child;
 use vitistack_plan::machine::Identity;
 use vitistack_types::labels;
 
+use crate::Target;
+
 /// An object as it was read, shared with the cache it may come from.
 pub type Object = Arc<DynamicObject>;
 
@@ -145,6 +147,17 @@ pub fn identity_of(object: &DynamicObject) -> Option<Identity> {
 #[must_use]
 pub fn belongs_to(object: &DynamicObject, identity: &Identity) -> bool {
     object.labels().get(labels::IDENTITY).is_some_and(|found| found == identity.as_str())
+}
+
+/// The namespace of the Machine that an object was made for. What was made before that was noted is of the namespace that
+/// it is in, where that can be a Machine's; in a namespace that a provider names nobody can say any more.
+#[must_use]
+pub fn made_for<'a>(object: &'a DynamicObject, target: &'a Target) -> Option<&'a str> {
+    let noted = object.labels().get(labels::MACHINE_NAMESPACE).map(String::as_str);
+    // Nobody else ever had this identity: it is the Machine's own UID.
+    let is_original = || target.identity.as_str() == target.uid;
+    let is_beside = || object.metadata.namespace.as_deref() == Some(&target.namespace);
+    noted.or_else(|| (is_original() || is_beside()).then_some(target.namespace.as_str()))
 }
 
 /// A part of an object, or its empty form: what another program wrote may lack anything.

@@ -92,6 +92,7 @@ impl Settings {
             labels: Some(BTreeMap::from([
                 (labels::MANAGED_BY.to_owned(), MANAGER.to_owned()),
                 (labels::MACHINE.to_owned(), target.name.clone()),
+                (labels::MACHINE_NAMESPACE.to_owned(), target.namespace.clone()),
                 (labels::IDENTITY.to_owned(), target.identity.as_str().to_owned()),
             ])),
             ..ObjectMeta::default()
@@ -175,6 +176,8 @@ impl Backend for KubeVirt {
         match part {
             Part::Machine => apply::delete_machine(&self.writer(), target, &found).await,
             Part::Disks(names) => apply::delete_disks(&self.writer(), target, names, &found).await,
+            Part::BlankDisks(names) => apply::delete_blank_disks(&self.writer(), target, names, &found).await,
+            Part::Leftovers => apply::delete_leftovers(&self.writer(), target, &found).await,
         }
     }
 }

@@ -7,7 +7,7 @@ use kube::{ResourceExt, core::DynamicObject};
 use serde::Deserialize;
 use serde_json::Value;
 use vitistack_plan::machine::{CpuShape, Observed, ObservedDisk, ObservedMachine};
-use vitistack_types::{labels, v1alpha1::ReclaimPolicy};
+use vitistack_types::labels;
 
 use super::{
     Settings,
@@ -69,7 +69,9 @@ pub fn observe(
     Observed {
         machine: observed,
         disks: disks(target, found),
+        leftovers: leftovers(target, order, found),
         foreign: foreign(target, planned.as_ref(), found),
+        elsewhere: found.elsewhere.clone(),
         task: task(target, planned.as_ref(), found),
         // KubeVirt has no tasks that end unheard: what fails stands in the objects, and is told as power or as a problem.
         failure: None,
@@ -199,31 +201,29 @@ fn disks(target: &Target, found: &Found) -> Vec<ObservedDisk> {
                 is_ready: (storage::is_bound(volume) && is_filled)
                     || (is_off && storage::waits_for_start(volume, found)),
                 is_attached: is_attached(&name, found),
+                is_blank: storage::is_blank(&name, found) && !is_attached(&name, found),
                 reclaim_policy: storage::reclaim_policy(volume),
             }
         })
         .collect();
-    disks.extend(left_secret(target, found).map(|(name, _)| ObservedDisk {
-        name,
-        size: None,
-        is_ready: true,
-        is_attached: false,
-        reclaim_policy: ReclaimPolicy::Delete,
-    }));
     disks.sort_by(|left, right| left.name.cmp(&right.name));
     disks
 }
 
-/// The Secret of a machine that is gone, or was never made, where no garbage collector removes it: it is told among the
-/// disks, under a name that no disk can have, so that it is not forgotten.
-#[must_use]
-pub fn left_secret<'a>(target: &Target, found: &'a Found) -> Option<(String, &'a Object)> {
-    let mine = |object: &&Object| belongs_to(object, &target.identity);
-    let has_machine = found.virtual_machine.iter().chain(&found.instance).any(|object| mine(&object));
+/// What is left beside the volumes. Without an order the Machine is on its way out, and what belongs to it goes with it.
+fn leftovers(target: &Target, order: Option<&Order>, found: &Found) -> Vec<String> {
     let is_collected =
         |secret: &&Object| secret.owner_references().iter().any(|owner| owner.uid == target.uid);
-    let secret = found.secret.as_ref().filter(mine).filter(|secret| !has_machine && !is_collected(secret))?;
-    Some((format!("Secret {}", secret.name_any()), secret))
+    let left = left_secret(target, found).filter(|secret| order.is_some() || !is_collected(secret));
+    left.map(|secret| format!("{} {}", Kind::Secret.name(), secret.name_any())).into_iter().collect()
+}
+
+/// The Secret of a machine that is gone, or was never made.
+#[must_use]
+pub fn left_secret<'a>(target: &Target, found: &'a Found) -> Option<&'a Object> {
+    let mine = |object: &&Object| belongs_to(object, &target.identity);
+    let has_machine = found.virtual_machine.iter().chain(&found.instance).any(|object| mine(&object));
+    found.secret.as_ref().filter(mine).filter(|_| !has_machine)
 }
 
 /// The name of the disk that a volume is.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kube::{Api, Client, ResourceExt, api::ListParams, core::DynamicObject};
-use vitistack_plan::machine::Identity;
+use vitistack_plan::machine::{Elsewhere, Identity};
 use vitistack_types::{
     labels,
     v1alpha1::{DomainMachine, MachineType},
@@ -13,7 +13,7 @@ use vitistack_types::{
 use super::{
     Settings,
     failure::{self, is_kind_missing},
-    kind::{Kind, Object, belongs_to, named, part},
+    kind::{Kind, Object, belongs_to, made_for, named, part},
     names, storage,
 };
 use crate::{BackendError, ErrorKind, Order, Target};
@@ -138,6 +138,8 @@ pub struct Found {
     pub attachments: Vec<Object>,
     /// Storage classes; read only where a claim has to be made, to get its volume or to grow.
     pub storage_classes: Vec<Object>,
+    /// Something that carries the identity and was made for a Machine of another namespace. It is nowhere else in here.
+    pub elsewhere: Option<Elsewhere>,
     /// Machine types that KubeVirt accepts, as patterns; none where nobody asked or KubeVirt does not say.
     pub machine_types: Option<Vec<String>>,
 }
@@ -149,6 +151,31 @@ impl Found {
         let one = [&self.virtual_machine, &self.instance, &self.secret];
         let all = one.into_iter().flatten().chain(&self.claims).chain(&self.data_volumes);
         all.into_iter().any(|object| belongs_to(object, identity))
+    }
+
+    /// Takes out what carries the identity and was made for a Machine of another namespace, so that nothing can be done to
+    /// it from here.
+    fn set_aside(&mut self, target: &Target) {
+        let mut elsewhere = None;
+        let mut is_kept = |kind: Kind, object: &Object| {
+            let namespace = made_for(object, target);
+            let is_kept = !belongs_to(object, &target.identity) || namespace == Some(&target.namespace);
+            if !is_kept && elsewhere.is_none() {
+                let thing = format!("{} {}", kind.name(), object.name_any());
+                elsewhere = Some(Elsewhere { thing, namespace: namespace.map(str::to_owned) });
+            }
+            is_kept
+        };
+        let mine = |object: &Object| belongs_to(object, &target.identity);
+        self.virtual_machine = self.virtual_machine.take().filter(|it| is_kept(Kind::VirtualMachine, it));
+        // KubeVirt makes the instance, without the label, from a machine that has it.
+        if !self.virtual_machine.as_ref().is_some_and(mine) {
+            self.instance = self.instance.take().filter(|it| is_kept(Kind::VirtualMachineInstance, it));
+        }
+        self.secret = self.secret.take().filter(|it| is_kept(Kind::Secret, it));
+        self.claims.retain(|it| is_kept(Kind::PersistentVolumeClaim, it));
+        self.data_volumes.retain(|it| is_kept(Kind::DataVolume, it));
+        self.elsewhere = elsewhere;
     }
 }
 
@@ -180,6 +207,7 @@ pub async fn find(
     if let Some(order) = order {
         find_needed(reader, namespace, order, &mut found).await?;
     }
+    found.set_aside(target);
     Ok(found)
 }
 
@@ -215,6 +243,7 @@ pub async fn confirm_absence(
     found.claims = served(claims)?.1;
     found.data_volumes = served(data_volumes)?.1;
     found.secret = served(secret)?.1;
+    found.set_aside(target);
     Ok(found)
 }
 

@@ -27,6 +27,9 @@ use crate::{Order, Target};
 /// The annotation by which a cluster marks its default class.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
+/// The annotation that the scheduler leaves on a claim when it has chosen a node for the pod that uses it.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
 /// The word that means the default class where no class has that name.
 const DEFAULT: &str = "default";
 
@@ -46,6 +49,19 @@ pub fn capacity(claim: &DynamicObject) -> Option<Size> {
 #[must_use]
 pub fn is_bound(claim: &DynamicObject) -> bool {
     part::<String>(claim, "/status/phase") == "Bound"
+}
+
+/// Whether the volume of this name never got a place that anybody could have written to: no volume is bound to its claim,
+/// and no node was chosen for whoever wants to use it.
+#[must_use]
+pub fn is_blank(name: &str, found: &Found) -> bool {
+    let Some(claim) = named(&found.claims, name) else {
+        let filled = named(&found.data_volumes, name);
+        return filled.is_some_and(|filled| part::<String>(filled, "/status/phase") != "Succeeded");
+    };
+    ["", "Pending"].contains(&part::<String>(claim, "/status/phase").as_str())
+        && part::<String>(claim, "/spec/volumeName").is_empty()
+        && !claim.annotations().contains_key(SELECTED_NODE)
 }
 
 /// Whether a volume is made, and filled, when a machine with it starts for the first time and not before: until then all
@@ -203,13 +219,25 @@ fn is_expandable(claim: &DynamicObject, classes: &[Object]) -> bool {
     named(classes, &class).is_some_and(|class| part::<bool>(class, "/allowVolumeExpansion"))
 }
 
-/// What has to be changed on a claim that is there, as a merge patch.
+/// What has to be changed on a claim that is there, as a merge patch. `namespace` is that of the Machine.
 #[must_use]
-pub fn amendment(disk: &DesiredDisk, claim: &DynamicObject, classes: &[Object]) -> Option<Value> {
+pub fn amendment(
+    disk: &DesiredDisk,
+    namespace: &str,
+    claim: &DynamicObject,
+    classes: &[Object],
+) -> Option<Value> {
     let mut patch = Map::new();
+    let mut metadata = Map::new();
     if reclaim_policy(claim) != disk.reclaim_policy {
-        let told = json!({ "annotations": { labels::RECLAIM_POLICY: disk.reclaim_policy } });
-        patch.insert("metadata".to_owned(), told);
+        metadata.insert("annotations".to_owned(), json!({ labels::RECLAIM_POLICY: disk.reclaim_policy }));
+    }
+    // One that was made before it was noted whose it is.
+    if !claim.labels().contains_key(labels::MACHINE_NAMESPACE) {
+        metadata.insert("labels".to_owned(), json!({ labels::MACHINE_NAMESPACE: namespace }));
+    }
+    if !metadata.is_empty() {
+        patch.insert("metadata".to_owned(), Value::Object(metadata));
     }
     // A claim without a volume cannot grow; it is looked at again when it gets one.
     let grows = requested(claim).is_some_and(|requested| requested < disk.size)

@@ -90,13 +90,20 @@ impl Backend for Simulated {
 
     async fn create(&self, order: &Order) -> Result<Progress, BackendError> {
         let request = Request::Create(plan::definition(order));
-        self.kept.with(|world, now| world.request(now, &request)).await?
+        self.kept
+            .with(|world, now| {
+                world.reach()?;
+                refuse_elsewhere(world, &order.target)?;
+                world.request(now, &request)
+            })
+            .await?
     }
 
     async fn update(&self, order: &Order, update: &Update) -> Result<Progress, BackendError> {
         self.kept
             .with(|world, now| {
                 world.reach()?;
+                refuse_elsewhere(world, &order.target)?;
                 let id = world.machine_of(order.target.identity.as_str()).map(|machine| machine.id);
                 let Some(id) = id else {
                     let message =
@@ -112,6 +119,10 @@ impl Backend for Simulated {
         self.kept
             .with(|world, now| {
                 world.reach()?;
+                if observe::elsewhere(world, target).is_some() {
+                    // Nothing of it is the target's.
+                    return Ok(Progress::Done);
+                }
                 let id = world.machine_of(target.identity.as_str()).map(|machine| machine.id);
                 match plan::delete(id, target, part) {
                     Some(request) => world.request(now, &request),
@@ -119,6 +130,17 @@ impl Backend for Simulated {
                 }
             })
             .await?
+    }
+}
+
+/// Refuses to act on what was made for a Machine of another namespace.
+fn refuse_elsewhere(world: &World, target: &Target) -> Result<(), BackendError> {
+    match observe::elsewhere(world, target) {
+        None => Ok(()),
+        Some(elsewhere) => {
+            let refusal = elsewhere.refusal(&target.identity, &target.namespace);
+            Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message))
+        }
     }
 }
 

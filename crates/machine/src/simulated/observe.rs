@@ -2,7 +2,7 @@
 
 use vitistack_plan::{
     Refusal,
-    machine::{CpuShape, Observed, ObservedDisk, ObservedMachine, Power, Problem},
+    machine::{CpuShape, Elsewhere, Observed, ObservedDisk, ObservedMachine, Power, Problem},
 };
 
 use super::world::{Concern, Definition, Machine, NAME_TAKEN, Volume, Work, World, volume_name};
@@ -11,15 +11,32 @@ use crate::Target;
 /// Everything the world has for the target.
 pub(super) fn observe(world: &World, target: &Target, definition: Option<&Definition>) -> Observed {
     let tag = target.identity.as_str();
+    if let Some(elsewhere) = elsewhere(world, target) {
+        return Observed { elsewhere: Some(elsewhere), ..Observed::default() };
+    }
     let machine = world.machine_of(tag);
     Observed {
         machine: machine.map(|machine| observed_machine(world, machine, definition)),
         disks: world.volumes_of(tag).map(|volume| observed_disk(world, machine, volume)).collect(),
+        leftovers: Vec::new(),
         foreign: foreign(world, target, definition),
+        elsewhere: None,
         task: task(world, tag, machine),
         failure: world.failure_of(tag).map(str::to_owned),
         problems: definition.and_then(|definition| problem(world, definition)).into_iter().collect(),
     }
+}
+
+/// What carries the identity and was made for a Machine of another namespace.
+pub(super) fn elsewhere(world: &World, target: &Target) -> Option<Elsewhere> {
+    let tag = target.identity.as_str();
+    let machine = world.machine_of(tag).map(|machine| ("machine", &machine.name, &machine.namespace));
+    let volumes = world.volumes_of(tag).map(|volume| ("volume", &volume.name, &volume.namespace));
+    let strange = machine.into_iter().chain(volumes).find(|(.., namespace)| **namespace != target.namespace);
+    strange.map(|(kind, name, namespace)| Elsewhere {
+        thing: format!("{kind} {name:?}"),
+        namespace: Some(namespace.clone()),
+    })
 }
 
 fn observed_machine(world: &World, machine: &Machine, definition: Option<&Definition>) -> ObservedMachine {
@@ -64,6 +81,7 @@ fn observed_disk(world: &World, machine: Option<&Machine>, volume: &Volume) -> O
         size: is_made.then(|| volume.shape.size.clone()),
         is_ready: is_made && volume.task.is_none(),
         is_attached: machine.is_some_and(|machine| machine.attached.iter().any(|other| other.disk == *disk)),
+        is_blank: false,
         reclaim_policy: volume.shape.reclaim_policy,
     }
 }

@@ -118,11 +118,13 @@ pub(super) fn update(id: u64, order: &Order, update: &Update) -> Request {
     }
 }
 
-/// The request behind a deletion; none if the machine that is to be deleted is not there.
+/// The request behind a deletion; none if what is to be deleted is not there.
 pub(super) fn delete(id: Option<u64>, target: &Target, part: &Part) -> Option<Request> {
     let tag = target.identity.as_str().to_owned();
     match part {
         Part::Machine => id.map(|id| Request::Destroy(Reference { id, tag })),
+        // A creation that finds no room makes nothing here, and nothing is made beside machines and volumes.
+        Part::BlankDisks(_) | Part::Leftovers => None,
         Part::Disks(disks) => Some(Request::DestroyVolumes { tag, disks: disks.clone() }),
     }
 }

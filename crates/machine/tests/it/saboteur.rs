@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use vitistack_machine::{
     Backend, BackendError, ErrorKind, Order, Part, Progress, Target, Update,
-    conformance::{Bench, Failure, Fault, Harness, Interleaving, Report, Thing, interleave, run},
+    conformance::{Bench, Failure, Fault, Harness, Interleaving, NAMESPACE, Report, Thing, interleave, run},
     simulated::{Settings, Simulated, world::Intervention},
 };
 use vitistack_plan::machine::{Capabilities, Identity, Observed};
@@ -23,6 +23,7 @@ use crate::{bench::Simulations, fixture::latency};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {
     GoesByUid,
+    ForgetsTheNamespace,
     TakesVolumesAlong,
     TakesWhatIsForeign,
     CreatesWhenItLooks,
@@ -98,6 +99,10 @@ impl Saboteur {
         let mut order = order.clone();
         match self.defect {
             Defect::GoesByUid => order.target.identity = Identity::new(order.target.uid.clone()),
+            Defect::ForgetsTheNamespace => {
+                NAMESPACE.clone_into(&mut order.target.namespace);
+                NAMESPACE.clone_into(&mut order.desired.namespace);
+            }
             Defect::DropsDomain => order.desired.domain = Domain::default(),
             _ => {}
         }
@@ -198,6 +203,7 @@ fn broken(report: &Report) -> Vec<&'static str> {
 async fn every_defect_is_found_by_the_rule_that_is_there_for_it() {
     for (defect, rule) in [
         (Defect::GoesByUid, "identity_counts_and_not_the_uid"),
+        (Defect::ForgetsTheNamespace, "other_namespaces_get_nothing"),
         (Defect::TakesVolumesAlong, "volumes_go_only_on_request"),
         (Defect::TakesWhatIsForeign, "delete_hits_no_other_machine"),
         (Defect::TakesWhatIsForeign, "foreign_machine_blocks"),

@@ -7,7 +7,7 @@ use vitistack_types::{
     v1alpha1::{Datacenter, Machine, MachineProvider, ProviderReference},
 };
 
-use super::{Candidate, Problem};
+use super::{Candidate, Fullness, Problem};
 use crate::{is_paused, machine::annotation, permits};
 
 /// What a datacenter's reference to a provider leads to. Nothing of it is counted as used yet.
@@ -39,6 +39,7 @@ pub fn candidate(
         problem,
         zones: provider.map(|provider| provider.spec.zones.clone()).unwrap_or_default(),
         capacity: provider.and_then(|provider| provider.spec.capacity.clone()),
+        full: provider.map(Fullness::of).unwrap_or_default(),
         used: BTreeMap::new(),
     }
 }

@@ -9,7 +9,7 @@ mod status;
 mod usage;
 
 pub use candidate::{candidate, zone_of};
-pub use passed_over::pass_over;
+pub use passed_over::{Fullness, is_passed_over_by, pass_over};
 pub use placement::{Candidate, Placement, Problem, Request, place};
 pub use quota::{Claim, admit};
 pub use round::{Assignment, Decision, Member, Snapshot, Verdict, annotations, decide};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use vitistack_types::{
     Quantity,
     conditions::reason,
-    v1alpha1::{DatacenterSpec, ProviderCapacity},
+    v1alpha1::{DatacenterSpec, Machine, ProviderCapacity},
 };
 
-use super::Usage;
+use super::{Fullness, Usage, zone_of};
 use crate::Refusal;
 
 /// A provider that the datacenter names, as it was found.
@@ -24,6 +24,8 @@ pub struct Candidate {
     pub zones: Vec<String>,
     /// Most of it that may be used.
     pub capacity: Option<ProviderCapacity>,
+    /// How full it is.
+    pub full: Fullness,
     /// What is used of it, by zone; machines without a zone count under the empty name.
     pub used: BTreeMap<String, Usage>,
 }
@@ -55,6 +57,12 @@ pub struct Request<'a> {
 impl Candidate {
     fn total(&self) -> Usage {
         self.used.values().fold(Usage::default(), |sum, usage| sum.plus(*usage))
+    }
+
+    /// Counts a Machine that is there, or is placed there.
+    pub fn count(&mut self, machine: &Machine, usage: Usage) {
+        self.add(zone_of(machine), usage);
+        self.full.count(machine, usage);
     }
 
     /// Counts a machine that is or will be there.
@@ -193,6 +201,7 @@ mod tests {
             problem: None,
             zones: vec!["a".to_owned(), "b".to_owned()],
             capacity: None,
+            full: Fullness::default(),
             used: BTreeMap::new(),
         }
     }

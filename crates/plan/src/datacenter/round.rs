@@ -11,7 +11,7 @@ use vitistack_types::{
 
 use super::{
     Candidate, Claim, Placement, Problem, Request, Usage, admit,
-    passed_over::{pass_over, passed_over, until},
+    passed_over::{Note, is_passed_over_by, pass_over, passed_over, taken_up, until},
     place, zone_of,
 };
 use crate::{
@@ -106,7 +106,11 @@ pub fn decide<'a>(snapshot: &Snapshot<'a>) -> Decision<'a> {
                 verdicts.push((machine, verdict));
                 continue;
             }
-            Standing::Stays => count(&mut candidates, placed, zone_of(machine), usage),
+            Standing::Stays => {
+                if let Some(candidate) = named(&mut candidates, placed) {
+                    candidate.count(machine, usage);
+                }
+            }
             Standing::Waits(problem) => {
                 waiting.insert(key.clone(), (machine, problem));
             }
@@ -119,7 +123,11 @@ pub fn decide<'a>(snapshot: &Snapshot<'a>) -> Decision<'a> {
     let mut placed = Vec::new();
     let admitted = admit(&quotas, &claims, |claim| {
         let Some((machine, problem)) = waiting.get(&claim.identity) else { return Ok(claim.usage) };
-        let passed_over = passed_over(machine, snapshot.now);
+        let mut passed_over = passed_over(machine, snapshot.now);
+        passed_over.retain(|name, note| {
+            let candidate = candidates.iter().find(|candidate| candidate.name == *name);
+            !candidate.is_some_and(|candidate| note.is_overcome(&candidate.full))
+        });
         match try_place(snapshot, machine, claim.usage, problem.as_ref(), &passed_over, &candidates) {
             Ok(assignment) => {
                 let Placement { provider, zone, .. } = &assignment.placement;
@@ -132,7 +140,7 @@ pub fn decide<'a>(snapshot: &Snapshot<'a>) -> Decision<'a> {
                     candidates.iter().any(|each| each.name == *name && each.problem.is_none())
                 };
                 let awaited = passed_over.iter().filter(|(name, _)| is_there(name));
-                let next = awaited.map(|(_, since)| until(*since)).min();
+                let next = awaited.map(|(_, note)| until(note.since)).min();
                 look_again = [look_again, next].into_iter().flatten().min();
                 if problem.as_ref().is_some_and(|problem| problem.is_temporary) {
                     // Nobody else can take it, and its provider may come back.
@@ -156,9 +164,12 @@ pub fn decide<'a>(snapshot: &Snapshot<'a>) -> Decision<'a> {
     Decision { verdicts, used, look_again }
 }
 
+fn named<'a>(candidates: &'a mut [Candidate], provider: Option<&str>) -> Option<&'a mut Candidate> {
+    candidates.iter_mut().find(|candidate| Some(candidate.name.as_str()) == provider)
+}
+
 fn count(candidates: &mut [Candidate], provider: Option<&str>, zone: Option<&str>, usage: Usage) {
-    let found = candidates.iter_mut().find(|candidate| Some(candidate.name.as_str()) == provider);
-    if let Some(candidate) = found {
+    if let Some(candidate) = named(candidates, provider) {
         candidate.add(zone, usage);
     }
 }
@@ -231,7 +242,7 @@ fn try_place(
     machine: &Machine,
     usage: Usage,
     problem: Option<&Problem>,
-    passed_over: &BTreeMap<String, Timestamp>,
+    passed_over: &BTreeMap<String, Note>,
     candidates: &[Candidate],
 ) -> Result<Assignment, Refusal> {
     if snapshot.datacenter.metadata.deletion_timestamp.is_some() {
@@ -251,10 +262,7 @@ fn try_place(
             ),
         ));
     }
-    let told = |(name, since): (&String, &Timestamp)| {
-        let why = format!("it could not take it at {since:.0}, and is asked again at {:.0}", until(*since));
-        (name.clone(), why)
-    };
+    let told = |(name, note): (&String, &Note)| (name.clone(), note.why());
     let before = placement(machine).zip(problem);
     let request = Request {
         usage,
@@ -284,7 +292,9 @@ pub fn annotations(
             ]
             .into();
             if let Some(before) = moved_from {
-                all.insert(labels::PASSED_OVER, Some(pass_over(machine, before, now)));
+                all.insert(labels::PASSED_OVER, Some(pass_over(machine, before, None, now)));
+            } else if is_passed_over_by(machine, &placement.provider) {
+                all.insert(labels::PASSED_OVER, taken_up(machine, &placement.provider, now));
             }
             all.retain(|name, value| annotation(machine, name) != value.as_deref());
             all

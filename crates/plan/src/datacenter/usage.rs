@@ -5,7 +5,10 @@ use vitistack_types::{
     v1alpha1::{Machine, MachineClass, UsedResources},
 };
 
-use crate::{Refusal, machine::shape};
+use crate::{
+    Refusal,
+    machine::{has_finalizer, shape},
+};
 
 /// What one or many machines use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,13 +47,24 @@ impl From<Usage> for UsedResources {
     }
 }
 
-/// What a Machine uses, or is going to use. `class` is the MachineClass that its template names, if there is one.
+/// What a Machine uses, or is going to use. `class` is the MachineClass that its template names, if there is one. A machine
+/// that was made goes on using what it was given when the class is deleted.
 pub fn usage_of(machine: &Machine, class: Option<&MachineClass>) -> Result<Usage, Refusal> {
-    let shape = shape(&machine.spec, class)?;
+    let shape = match shape(&machine.spec, class) {
+        Ok(shape) => shape,
+        Err(refusal) => return given(machine).ok_or(refusal),
+    };
     Ok(Usage {
         machines: 1,
         cpu: shape.cpu.total(),
         memory: shape.memory.bytes(),
         storage: shape.disks.iter().fold(0, |sum, disk| sum.saturating_add(disk.size.bytes())),
     })
+}
+
+/// What the operators last said that a machine was given, if something was made for it.
+fn given(machine: &Machine) -> Option<Usage> {
+    let given = machine.status.as_ref()?.resources.as_ref().filter(|_| has_finalizer(machine))?;
+    let (memory, storage) = (given.memory.units(), given.storage.units());
+    Some(Usage { machines: 1, cpu: given.cpu, memory, storage })
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Refusal,
-    datacenter::{Candidate, Member, Problem, Snapshot, Verdict, candidate, decide, usage_of, zone_of},
+    datacenter::{Candidate, Member, Problem, Snapshot, Usage, Verdict, candidate, decide, usage_of},
     machine::{full_name, placement},
     permits,
 };
@@ -177,7 +177,7 @@ pub fn snapshot<'a>(
         let placed =
             world.machines.iter().filter(|machine| placement(machine) == Some(candidate.name.as_str()));
         for machine in placed.filter(is_other).collect::<Vec<_>>() {
-            candidate.add(zone_of(machine), usage(machine).unwrap_or_default());
+            candidate.count(machine, usage(machine).unwrap_or(Usage { machines: 1, ..Usage::default() }));
         }
     }
     let members =

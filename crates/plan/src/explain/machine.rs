@@ -155,6 +155,7 @@ pub fn blocked(
         twin,
         placement: placement(machine).unwrap_or_default(),
         no_room: None,
+        leaving: None,
     };
     match decide(&snapshot).verdict {
         Verdict::Blocked(refusal) => Some(refusal),

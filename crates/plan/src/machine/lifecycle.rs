@@ -6,8 +6,10 @@ use vitistack_types::{
     v1alpha1::{Machine, PowerState, ReclaimPolicy},
 };
 
-use super::{Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update};
-use crate::{Refusal, is_paused};
+use super::{
+    Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update, has_finalizer,
+};
+use crate::{Refusal, datacenter::is_passed_over_by, is_paused};
 
 /// Everything that was read of one machine.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub struct Snapshot<'a> {
     pub placement: &'a str,
     /// The provider's answer to a create that was just sent: it has no room.
     pub no_room: Option<&'a Refusal>,
+    /// Why nothing is made on the provider any more: it is being deleted, or gone.
+    pub leaving: Option<&'a Refusal>,
 }
 
 /// What happens next, once the steps are done.
@@ -101,6 +105,10 @@ pub fn decide(snapshot: &Snapshot<'_>) -> Decision {
         Ok(observed) => observed,
         Err(refusal) => return still(Verdict::Unknown(refusal.clone())),
     };
+    if let Some(elsewhere) = &observed.elsewhere {
+        let own = machine.metadata.namespace.as_deref().unwrap_or_default();
+        return still(Verdict::Blocked(elsewhere.refusal(&identity(machine), own)));
+    }
     let decision = match (&observed.task, &observed.machine) {
         (Some(task), _) => still(Verdict::Waiting(task.clone())),
         (None, None) => create(snapshot, observed),
@@ -147,10 +155,9 @@ fn held(snapshot: &Snapshot<'_>) -> Option<Refusal> {
 /// The first write, unless it was made.
 fn claim(snapshot: &Snapshot<'_>) -> Option<Step> {
     let machine = snapshot.machine;
-    let is_claimed =
-        machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP)
-            && annotation(machine, labels::IDENTITY).is_some()
-            && annotation(machine, labels::PLACEMENT) == Some(snapshot.placement);
+    let is_claimed = has_finalizer(machine)
+        && annotation(machine, labels::IDENTITY).is_some()
+        && annotation(machine, labels::PLACEMENT) == Some(snapshot.placement);
     (!is_claimed).then(|| step(Action::Claim, format!("it is placed on {}", snapshot.placement)))
 }
 
@@ -163,10 +170,18 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
             verdict: Verdict::Blocked(Refusal::new(reason::NAME_TAKEN, message)),
         };
     }
+    if let Some(refusal) = snapshot.leaving {
+        return provider_leaves(snapshot, observed, refusal);
+    }
     let full = |refusal: &&Refusal| refusal.reason == reason::INSUFFICIENT_RESOURCES;
     let mut problems = observed.problems.iter().map(Problem::refusal);
     if let Some(refusal) = snapshot.no_room.or_else(|| problems.clone().find(full)) {
         return no_room(snapshot, observed, refusal);
+    }
+    // What was begun is ended, also by whoever did not hear the provider's answer.
+    if is_passed_over_by(snapshot.machine, snapshot.placement) && holds_nothing(observed) {
+        let message = format!("{} had no room for it", snapshot.placement);
+        return no_room(snapshot, observed, &Refusal::new(reason::INSUFFICIENT_RESOURCES, message));
     }
     if let Some(refusal) = problems.next() {
         return Decision { steps: Vec::new(), verdict: Verdict::Blocked(refusal.clone()) };
@@ -178,17 +193,48 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
     }
 }
 
-/// The provider has no room. A Datacenter has others, as long as nothing of the machine is left here.
+/// Nothing is begun on a provider that goes. A claim that nothing came of is given up: it would hold the provider.
+fn provider_leaves(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refusal) -> Decision {
+    let machine = snapshot.machine;
+    let is_given_up = has_finalizer(machine) && observed.disks.is_empty() && observed.leftovers.is_empty();
+    let is_placed_anew = machine.spec.datacenter_ref.is_some() && machine.spec.provider_ref.is_none();
+    let verdict = if is_placed_anew && (is_given_up || !has_finalizer(machine)) {
+        Verdict::Waiting(format!("another provider is chosen: {}", refusal.message))
+    } else {
+        Verdict::Blocked(refusal.clone())
+    };
+    let hand_back = is_given_up.then(|| step(Action::HandBack, refusal.message.clone()));
+    Decision { steps: hand_back.into_iter().collect(), verdict }
+}
+
+/// Whether nothing is there that a machine could have written.
+fn holds_nothing(observed: &Observed) -> bool {
+    observed.disks.iter().all(|disk| disk.is_blank)
+}
+
+/// The provider has no room. A Datacenter has others, once nothing of the machine is left here.
 fn no_room(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refusal) -> Decision {
     let spec = &snapshot.machine.spec;
     // Disks may hold what a machine wrote before somebody took it away, so they stay and the Machine with them.
-    if spec.datacenter_ref.is_none() || spec.provider_ref.is_some() || !observed.disks.is_empty() {
+    if spec.datacenter_ref.is_none() || spec.provider_ref.is_some() || !holds_nothing(observed) {
         return Decision { steps: Vec::new(), verdict: Verdict::Blocked(refusal.clone()) };
     }
-    Decision {
-        steps: vec![step(Action::HandBack, refusal.message.clone())],
-        verdict: Verdict::Waiting(format!("another provider is chosen: {}", refusal.message)),
+    let mut steps = Vec::new();
+    let why = "it was made for a machine that found no room";
+    if !observed.disks.is_empty() {
+        let names = observed.disks.iter().map(|disk| disk.name.clone()).collect();
+        steps.push(step(Action::Delete(Part::BlankDisks(names)), why));
     }
+    if !observed.leftovers.is_empty() {
+        steps.push(step(Action::Delete(Part::Leftovers), why));
+    }
+    if steps.is_empty() {
+        steps.push(step(Action::HandBack, refusal.message.clone()));
+    } else if !is_passed_over_by(snapshot.machine, snapshot.placement) {
+        // Noted first: else, once it is gone, the same would be made again.
+        steps.insert(0, step(Action::PassOver, refusal.message.clone()));
+    }
+    Decision { steps, verdict: Verdict::Waiting(format!("another provider is chosen: {}", refusal.message)) }
 }
 
 fn keep(snapshot: &Snapshot<'_>, desired: &Desired, observed: &Observed, real: &ObservedMachine) -> Decision {
@@ -253,7 +299,7 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
         steps: vec![step(action, why)],
         verdict: Verdict::Deleting(waits_for.to_owned()),
     };
-    if !machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP) {
+    if !has_finalizer(machine) {
         return Decision { steps: Vec::new(), verdict: Verdict::Deleting("others let it go".to_owned()) };
     }
     let observed = match snapshot.observed {
@@ -282,6 +328,12 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
             "the disks go",
         );
         return retried(disks, observed);
+    }
+    if !observed.leftovers.is_empty() {
+        return retried(
+            one(Action::Delete(Part::Leftovers), "the machine is gone", "the rest goes"),
+            observed,
+        );
     }
     // With nothing left, what failed before is of no interest any more.
     one(Action::Release, "the provider has nothing left of it", "the Machine goes")

@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use vitistack_types::{Size, v1alpha1::ReclaimPolicy};
+use vitistack_types::{Size, conditions::reason, labels, v1alpha1::ReclaimPolicy};
 
-use super::CpuShape;
+use super::{CpuShape, Identity};
 use crate::Refusal;
 
 /// Everything that a provider has for one identity.
@@ -14,8 +14,14 @@ pub struct Observed {
     pub machine: Option<ObservedMachine>,
     /// Its volumes, also those that outlived the machine.
     pub disks: Vec<ObservedDisk>,
+    /// What is left of a machine that is gone, or was never made, beside its volumes: first-boot configuration and the like,
+    /// which holds nothing that a machine wrote. Each in words.
+    pub leftovers: Vec<String>,
     /// Something of the right name without our identity: it blocks, and is never touched. Holds what it is.
     pub foreign: Option<String>,
+    /// Something that carries the identity and is not of the Machine's namespace: it blocks, is never touched, and is nowhere
+    /// else in here.
+    pub elsewhere: Option<Elsewhere>,
     /// A task of the provider that is still running, in a sentence; nothing else is begun meanwhile.
     pub task: Option<String>,
     /// What the provider's last task for this identity failed with, in a sentence, until one succeeds. A machine that could
@@ -23,6 +29,35 @@ pub struct Observed {
     pub failure: Option<String>,
     /// What the provider lacks for this machine, each with the fix.
     pub problems: Vec<Problem>,
+}
+
+/// Something that carries the identity and was made for a Machine of another namespace. Whoever knows an identity could
+/// else have the real machine of somebody else, once its own Machine let it go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// What it is.
+    pub thing: String,
+    /// The namespace that it was made for; none where it does not say.
+    pub namespace: Option<String>,
+}
+
+impl Elsewhere {
+    /// Why it is not given to a Machine of the namespace `own` that carries its identity.
+    #[must_use]
+    pub fn refusal(&self, identity: &Identity, own: &str) -> Refusal {
+        let thing = &self.thing;
+        let carried = format!("the annotation {} says \"{identity}\", and {thing}", labels::IDENTITY);
+        let message = match &self.namespace {
+            Some(namespace) => format!(
+                "{carried} of that identity was made for a Machine in namespace {namespace:?}: restore the Machine there, or make this one without the annotation"
+            ),
+            None => format!(
+                "{carried} of that identity does not say for which namespace it was made: label it {}={own} at the provider if it is this Machine's, or make this one without the annotation",
+                labels::MACHINE_NAMESPACE
+            ),
+        };
+        Refusal::new(reason::IDENTITY_HELD, message)
+    }
 }
 
 /// Something that the provider lacks.
@@ -103,6 +138,8 @@ pub struct ObservedDisk {
     pub is_ready: bool,
     /// Whether it is attached to the machine.
     pub is_attached: bool,
+    /// Whether it provably holds nothing: it never got a place that a machine could have written to.
+    pub is_blank: bool,
     /// What becomes of it when it is no longer used, as it was last given to the provider: the Machine's class, which may
     /// have said it, can be gone by then.
     pub reclaim_policy: ReclaimPolicy,

@@ -3,9 +3,9 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use vitistack_types::{
-    ObjectReference,
+    ObjectReference, Quantity,
     conditions::{self, Statement, reason},
-    v1alpha1::{MachinePhase, MachineStatus},
+    v1alpha1::{GivenResources, MachinePhase, MachineStatus},
 };
 
 use super::{Desired, Observed, Power, Problem, Snapshot, Verdict, identity};
@@ -33,6 +33,9 @@ pub fn status(
         // Unknown is not absent: what was last seen stands, and the Ready condition says how old it is.
         Err(_) => before.clone(),
     };
+    if let (Ok(desired), Ok(Observed { machine: Some(_), .. })) = (snapshot.desired, snapshot.observed) {
+        after.resources = Some(given(desired));
+    }
     after.observed_generation = machine.metadata.generation;
     after.conditions = conditions_of(snapshot, verdict, refused_fields, now);
     after.phase = match (snapshot.observed, before.phase) {
@@ -55,6 +58,16 @@ pub fn status(
         return before;
     }
     MachineStatus { last_updated: Some(Time(now)), ..after }
+}
+
+/// What a machine is given, in all.
+fn given(desired: &Desired) -> GivenResources {
+    let storage = desired.disks.iter().fold(0, |sum: u64, disk| sum.saturating_add(disk.size.bytes()));
+    GivenResources {
+        cpu: desired.cpu.total(),
+        memory: Quantity::from_units(desired.memory.bytes()),
+        storage: Quantity::from_units(storage),
+    }
 }
 
 /// The fields that mirror the real machine.

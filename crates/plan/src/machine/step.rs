@@ -25,6 +25,10 @@ pub enum Part {
     Machine,
     /// These volumes, by the names of their disks.
     Disks(Vec<String>),
+    /// Those of these volumes that still hold nothing, by the names of their disks. What may hold something stays.
+    BlankDisks(Vec<String>),
+    /// What is left beside machine and volumes.
+    Leftovers,
 }
 
 /// One thing to be done.
@@ -40,6 +44,8 @@ pub enum Action {
     Delete(Part),
     /// Let the Machine go: the absence of everything real was observed.
     Release,
+    /// Note that the provider cannot take the Machine, before what was made for it goes: from then on it is given back.
+    PassOver,
     /// Give the Machine back to its Datacenter, which finds another provider: the absence of everything real was observed.
     HandBack,
 }
@@ -64,6 +70,9 @@ impl fmt::Display for Step {
             Action::Update(Update::Restart { request }) => format!("restart for {request}"),
             Action::Delete(Part::Machine) => "delete machine".to_owned(),
             Action::Delete(Part::Disks(names)) => format!("delete disks {}", names.join(", ")),
+            Action::Delete(Part::BlankDisks(names)) => format!("delete blank disks {}", names.join(", ")),
+            Action::Delete(Part::Leftovers) => "delete leftovers".to_owned(),
+            Action::PassOver => "pass over".to_owned(),
             Action::Release => "release".to_owned(),
             Action::HandBack => "hand back".to_owned(),
         };

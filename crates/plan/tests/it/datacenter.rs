@@ -14,8 +14,8 @@ use vitistack_plan::{
 use vitistack_types::{
     ObjectReference, conditions, labels,
     v1alpha1::{
-        Datacenter, Machine, MachineProvider, MachineProviderStatus, MachineStatus, ProviderCapacity,
-        ProviderReference, ProviderType, ResourceQuotas,
+        Datacenter, GivenResources, Machine, MachineProvider, MachineProviderStatus, MachineStatus, Memory,
+        ProviderCapacity, ProviderReference, ProviderType, ResourceQuotas, Resources,
     },
 };
 
@@ -122,7 +122,9 @@ impl Story {
     fn hand_back(&mut self, machine: &str) -> &mut Self {
         let provider = self.placement(machine).unwrap().to_owned();
         let now = self.now;
-        let text = pass_over(self.machine(machine), &provider, now);
+        let candidates = self.full_candidates();
+        let full = candidates.iter().find(|each| each.name == provider).map(|each| each.full);
+        let text = pass_over(self.machine(machine), &provider, full, now);
         let metadata = &mut self.machine(machine).metadata;
         metadata.finalizers = None;
         metadata.annotations.as_mut().unwrap().remove(labels::PLACEMENT);
@@ -137,6 +139,25 @@ impl Story {
     fn candidates(&self) -> Vec<Candidate> {
         let references = self.datacenter.spec.machine_providers.iter();
         references.map(|each| candidate(&self.datacenter, each, self.providers.get(&each.name))).collect()
+    }
+
+    /// The providers with what is on them, as the backend's operator sees them.
+    fn full_candidates(&self) -> Vec<Candidate> {
+        let mut candidates = self.candidates();
+        for (name, machine) in &self.machines {
+            let placed = self.placement(name);
+            if let Some(candidate) = candidates.iter_mut().find(|each| Some(each.name.as_str()) == placed) {
+                candidate.count(machine, usage_of(machine, None).unwrap());
+            }
+        }
+        candidates
+    }
+
+    /// What the backend tells once it has seen the real machine.
+    fn make(&mut self, machine: &str) -> &mut Self {
+        let status = MachineStatus { vm_name: Some(machine.to_owned()), ..MachineStatus::default() };
+        self.claim(machine).machine(machine).status = Some(status);
+        self
     }
 
     /// One reconcile: decides, carries it out and writes it down. Gives back how many writes that took.
@@ -279,6 +300,46 @@ fn a_provider_without_room_hands_a_machine_back() {
 }
 
 #[test]
+fn room_that_came_free_is_used_at_once() {
+    let mut story = Story::new(&["aws"]);
+    for name in ["large", "small"] {
+        story.machine(name);
+    }
+    story.round();
+    story.make("large").make("small").machine("vm");
+    story.round();
+    story.claim("vm").later(5).hand_back("vm");
+    story.say("there is no room").round();
+    story.machine("other");
+    story.round();
+    story.claim("other").later(5).hand_back("other");
+    story.say("nor for another one, whose coming and going is no sign of room").round();
+    assert_eq!(story.round(), 0);
+    story.machine("large").spec.resources = Some(resources("500Mi"));
+    story.say("one of those that are there shrank: both try").round();
+    story.claim("vm").later(5).hand_back("vm").claim("other").later(5).hand_back("other");
+    story.say("that was not enough, and they wait again").round();
+    story.machines.remove("small");
+    story.say("one went").round();
+    story.claim("vm").later(5).hand_back("vm").claim("other").later(5).hand_back("other");
+    story.say("and that was not enough either").round();
+    story.provider("aws").metadata.generation = Some(2);
+    story.say("the provider was given more").round();
+    insta::assert_snapshot!(story.page);
+}
+
+#[test]
+fn a_machine_that_was_made_counts_what_it_was_given_when_its_class_is_gone() {
+    let mut machine = Machine::builder().template("gone").build("vm", "default").unwrap();
+    let given = GivenResources { cpu: 3, memory: "5Gi".parse().unwrap(), storage: "7Gi".parse().unwrap() };
+    machine.status = Some(MachineStatus { resources: Some(given), ..MachineStatus::default() });
+    assert!(usage_of(&machine, None).is_err(), "nothing was made for it");
+    machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
+    let usage = usage_of(&machine, None).unwrap();
+    assert_eq!((usage.machines, usage.cpu, usage.memory, usage.storage), (1, 3, 5 << 30, 7 << 30));
+}
+
+#[test]
 fn what_is_refused_is_told_with_the_fix() {
     let mut story = Story::new(&["aws", "azure"]);
     story.machine("template").spec.template = Some("huge".to_owned());
@@ -347,6 +408,11 @@ fn the_status_of_a_datacenter_names_every_problem() {
     story.datacenter.metadata.annotations = Some([(labels::PAUSED.to_owned(), "true".to_owned())].into());
     told(&mut story, "one is enough, but it is paused");
     insta::assert_snapshot!(story.page);
+}
+
+fn resources(memory: &str) -> Resources {
+    let memory = Memory::builder().size(memory.parse().unwrap()).build();
+    Resources::builder().memory(memory).build()
 }
 
 /// Numbers that are different each time and the same in every run.

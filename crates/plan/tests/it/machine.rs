@@ -6,12 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use vitistack_plan::{
     Refusal,
+    datacenter::pass_over,
     machine::{
-        Action, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, References, Snapshot, Update,
-        Verdict, decide, resolve, status,
+        Action, Elsewhere, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, References,
+        Snapshot, Update, Verdict, decide, resolve, status,
     },
 };
 use vitistack_types::{
+    ObjectReference,
     conditions::reason,
     labels,
     v1alpha1::{Disk, Machine, PowerState, ReclaimPolicy},
@@ -82,6 +84,7 @@ impl Story {
             twin: self.twin.as_deref(),
             placement: "default/simulated-a",
             no_room: None,
+            leaving: None,
         };
         let decision = decide(&snapshot);
         let told = status(&snapshot, &decision.verdict, &[], self.now);
@@ -136,6 +139,7 @@ impl Story {
                         size: Some(disk.size.clone()),
                         is_ready: true,
                         is_attached: true,
+                        is_blank: false,
                         reclaim_policy: disk.reclaim_policy,
                     })
                     .collect();
@@ -153,6 +157,14 @@ impl Story {
             Action::Delete(Part::Machine) => self.world().machine = None,
             Action::Delete(Part::Disks(names)) => {
                 self.world().disks.retain(|disk| !names.contains(&disk.name));
+            }
+            Action::Delete(Part::BlankDisks(names)) => {
+                self.world().disks.retain(|disk| !(disk.is_blank && names.contains(&disk.name)));
+            }
+            Action::Delete(Part::Leftovers) => self.world().leftovers.clear(),
+            Action::PassOver => {
+                let note = pass_over(&self.machine, "default/simulated-a", None, self.now);
+                self.annotate(labels::PASSED_OVER, &note);
             }
             Action::Release => self.machine.metadata.finalizers = None,
             Action::HandBack => {
@@ -330,6 +342,7 @@ fn a_caller_can_tell_an_attempt_from_plain_waiting() {
             twin: None,
             placement: "default/simulated-a",
             no_room: None,
+            leaving: None,
         };
         let decision = decide(&snapshot);
         (decision.steps.len(), decision.verdict)
@@ -369,6 +382,53 @@ fn a_restored_machine_is_held_until_it_is_adopted() {
     insta::assert_snapshot!(story.page);
 }
 
+#[test]
+fn what_a_create_without_room_left_goes_before_the_machine_is_handed_back() {
+    let full = || Problem::Machine(Refusal::new(reason::INSUFFICIENT_RESOURCES, "no room for it"));
+    let disk = |name: &str, is_blank: bool| ObservedDisk {
+        name: name.to_owned(),
+        size: None,
+        is_ready: false,
+        is_attached: false,
+        is_blank,
+        reclaim_policy: ReclaimPolicy::Retain,
+    };
+    let mut story = small();
+    story.machine.spec.datacenter_ref = Some(ObjectReference::builder().name("west").build());
+    story.machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
+    story.annotate(labels::IDENTITY, "uid-1").annotate(labels::PLACEMENT, "default/simulated-a");
+    story.world().problems = vec![full()];
+    story.world().disks = vec![disk("root", true), disk("data", false)];
+    story.world().leftovers = vec!["Secret web-1-cloudinit".to_owned()];
+    story.say("one disk may hold something: all stays").round();
+    story.world().disks.pop();
+    story.say("nothing is there that anybody wrote: it goes, and that is noted first").round();
+    story.world().disks = vec![disk("root", true)];
+    story.world().problems.clear();
+    story.say("one goes slowly, and whoever looks next does not know that there was no room").round();
+    story.say("with nothing left it is handed back").round();
+    insta::assert_snapshot!(story.page);
+}
+
+#[test]
+fn a_released_machine_is_not_given_to_another_namespace() {
+    let mut story = small();
+    story.annotate(labels::IDENTITY, "uid-0").annotate(labels::ADOPTED, "uid-1");
+    let thing = "machine \"web-1\"".to_owned();
+    story.world().elsewhere = Some(Elsewhere { thing: thing.clone(), namespace: Some("shop".to_owned()) });
+    story.say("the real machine was made for namespace shop").round();
+    story.world().elsewhere = Some(Elsewhere { thing, namespace: None });
+    story.say("nobody knows for whom it was made").round();
+    story.machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
+    story.machine.metadata.deletion_timestamp = Some(Time(story.now));
+    story.say("the Machine goes, and takes nothing with it").round();
+    story.world().elsewhere = None;
+    story.machine.metadata.finalizers = None;
+    story.machine.metadata.deletion_timestamp = None;
+    story.say("without anything of the kind it is made").round();
+    insta::assert_snapshot!(story.page);
+}
+
 fn new_machine() -> ObservedMachine {
     ObservedMachine {
         id: "vm-1".to_owned(),
@@ -405,6 +465,7 @@ fn a_machine_that_fails_is_restarted_once_when_somebody_asks() {
             twin: None,
             placement: "default/simulated-a",
             no_room: None,
+            leaving: None,
         };
         decide(&snapshot).steps.into_iter().map(|step| step.action).collect::<Vec<_>>()
     };

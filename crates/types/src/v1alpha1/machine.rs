@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{BootDevice, CloudInit, Disk, Domain, NetworkInterface, Resources, checked_builder};
-use crate::ObjectReference;
+use crate::{ObjectReference, Quantity};
 
 /// What a machine shall be.
 #[derive(
@@ -192,6 +192,10 @@ pub struct MachineStatus {
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
 
+    /// What the machine was last given, which is what quotas count where its template is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<GivenResources>,
+
     /// When this status last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<Time>,
@@ -200,4 +204,19 @@ pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub resource_version: Option<String>,
+}
+
+/// What a machine was given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GivenResources {
+    /// Virtual CPUs.
+    #[schemars(range(min = 0))]
+    pub cpu: u32,
+
+    /// Memory.
+    pub memory: Quantity,
+
+    /// Disk space.
+    pub storage: Quantity,
 }

@@ -75,7 +75,8 @@ fn files() -> Result<Files, Whatever> {
     let crds = manifests::crds().whatever_context("failed to generate the definitions")?;
     add(&mut files, "config/crd", crds.into_iter().map(generated));
     let roles = manifests::rbac().whatever_context("failed to generate the roles")?;
-    add(&mut files, "config/rbac", roles.into_iter().map(generated));
+    let policies = manifests::policies().whatever_context("failed to generate the policies")?;
+    add(&mut files, "config/rbac", roles.into_iter().chain(policies).map(generated));
     files.insert("config/manager/manager.yaml".into(), manager()?);
     for folder in ["config/crd", "config/rbac", "config/manager"] {
         let names = files.keys().filter(|path| path.starts_with(folder)).filter_map(|path| path.file_name());

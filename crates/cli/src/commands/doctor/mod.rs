@@ -4,6 +4,7 @@ mod definitions;
 mod leases;
 mod permissions;
 mod platform;
+mod policies;
 mod server;
 
 use clap::Args;
@@ -88,6 +89,7 @@ pub async fn run(arguments: &DoctorArgs, console: &mut Console<'_>) -> Result<En
     let mut findings = server.findings();
     findings.extend(definitions::look(&cluster).await?);
     findings.extend(permissions::look(&cluster).await?);
+    findings.extend(policies::look(&cluster, server.is_embedded()).await?);
     findings.extend(platform::look(&cluster).await?);
     findings.extend(leases::look(&cluster, server.now()).await?);
     print(&findings, arguments.output.output, console)?;

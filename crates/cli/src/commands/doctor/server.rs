@@ -57,6 +57,11 @@ impl Server {
         Timestamp::now() + self.ahead.unwrap_or_default()
     }
 
+    /// Whether it is the one of `vitistack up`.
+    pub fn is_embedded(&self) -> bool {
+        self.version.contains("+vitistack-")
+    }
+
     /// What is to be said.
     pub fn findings(&self) -> Vec<Finding> {
         vec![self.version(), self.clock()]

@@ -217,20 +217,59 @@ fn what_nobody_collects_in_a_remote_cluster_is_not_forgotten() {
     let (case, cluster) = made(remote);
     let left = |case: &Case, cluster: &StandIn| {
         let observed = cluster.run(cluster.backend(case).observe(&case.order().target, None)).unwrap();
-        observed.disks.iter().map(|disk| disk.name.clone()).collect::<Vec<_>>()
+        let disks = observed.disks.into_iter().map(|disk| disk.name);
+        disks.chain(observed.leftovers).collect::<Vec<_>>()
     };
     assert_eq!(left(&case, &cluster), ["root"]);
     delete(&case, &cluster, &Part::Machine);
-    assert_eq!(left(&case, &cluster), ["Secret vm-cloudinit", "root"]);
-    let (_, writes) = delete(&case, &cluster, &Part::Disks(left(&case, &cluster)));
-    assert_eq!(
-        writes,
-        ["DELETE secrets/default/vm-cloudinit", "DELETE persistentvolumeclaims/default/vm-root"]
-    );
+    assert_eq!(left(&case, &cluster), ["root", "Secret vm-cloudinit"]);
+    let (_, writes) = delete(&case, &cluster, &Part::Disks(vec!["root".to_owned()]));
+    assert_eq!(writes, ["DELETE persistentvolumeclaims/default/vm-root"]);
+    let (_, writes) = delete(&case, &cluster, &Part::Leftovers);
+    assert_eq!(writes, ["DELETE secrets/default/vm-cloudinit"]);
     assert_eq!(left(&case, &cluster), Vec::<String>::new());
     let (case, cluster) = made("spec: {template: small, cloudInit: {userData: x}}");
     delete(&case, &cluster, &Part::Machine);
-    assert_eq!(left(&case, &cluster), ["root"]);
+    assert_eq!(left(&case, &cluster), ["root"], "what belongs to the Machine goes with it");
+}
+
+#[test]
+fn only_what_never_held_anything_goes_when_there_was_no_room() {
+    let (case, cluster) = made("spec: {template: small, cloudInit: {userData: x}}");
+    let root = || Part::BlankDisks(vec!["root".to_owned()]);
+    assert_eq!(delete(&case, &cluster, &root()), (Progress::Done, Vec::new()), "the machine has it");
+    assert_eq!(delete(&case, &cluster, &Part::Leftovers), (Progress::Done, Vec::new()));
+    delete(&case, &cluster, &Part::Machine);
+    let observe = || {
+        let (backend, order) = (cluster.backend(&case), case.order());
+        cluster.run(backend.observe(&order.target, Some(&order))).unwrap()
+    };
+    for (path, value) in [
+        ("/status", json!({ "phase": "Bound" })),
+        ("/spec/volumeName", json!("pv-1")),
+        ("/status", json!({ "phase": "Lost" })),
+    ] {
+        let mut before = Value::Null;
+        cluster.change("PersistentVolumeClaim", |claim| {
+            before = claim.clone();
+            match path {
+                "/status" => claim["status"] = value.clone(),
+                _ => claim["spec"]["volumeName"] = value.clone(),
+            }
+        });
+        assert!(observe().disks.iter().all(|disk| !disk.is_blank), "{path} {value}");
+        assert_eq!(delete(&case, &cluster, &root()), (Progress::Done, Vec::new()), "{path} {value}");
+        cluster.change("PersistentVolumeClaim", |claim| *claim = before.clone());
+    }
+    let observed = observe();
+    assert_eq!(observed.leftovers, ["Secret vm-cloudinit"]);
+    assert!(observed.disks.iter().all(|disk| disk.is_blank));
+    let (_, writes) = delete(&case, &cluster, &root());
+    assert_eq!(writes, ["DELETE persistentvolumeclaims/default/vm-root"]);
+    let (_, writes) = delete(&case, &cluster, &Part::Leftovers);
+    assert_eq!(writes, ["DELETE secrets/default/vm-cloudinit"]);
+    let observed = observe();
+    assert_eq!((observed.disks.len(), observed.leftovers.len()), (0, 0));
 }
 
 #[test]
@@ -270,6 +309,76 @@ fn another_machine_of_the_same_name_is_never_touched() {
         assert_eq!((failure.kind, failure.reason), (ErrorKind::Refused, reason::NAME_TAKEN));
     }
     assert_eq!(cluster.objects(), before);
+}
+
+/// Everything that another namespace can try with a machine that it knows the identity of.
+fn tried_from_another_namespace(case: &Case, cluster: &StandIn) -> Vec<String> {
+    let mut order = case.order();
+    "somebody-else".clone_into(&mut order.target.uid);
+    "evil".clone_into(&mut order.target.namespace);
+    "evil".clone_into(&mut order.desired.namespace);
+    cluster.writes();
+    let backend = cluster.backend(case);
+    let observed = cluster.run(backend.observe(&order.target, Some(&order))).unwrap();
+    assert_eq!((observed.machine, observed.disks), (None, Vec::new()));
+    let elsewhere = observed.elsewhere.map(|found| found.refusal(&order.target.identity, "evil").message);
+    let failure = cluster.run(backend.create(&order)).unwrap_err();
+    assert_eq!((failure.kind, failure.reason), (ErrorKind::Refused, reason::IDENTITY_HELD));
+    for change in [Update::Specification, Update::Start, Update::Restart { request: "now".to_owned() }] {
+        cluster.run(backend.update(&order, &change)).unwrap_err();
+    }
+    for part in [Part::Machine, Part::Disks(vec!["root".to_owned()])] {
+        assert_eq!(cluster.run(backend.delete(&order.target, &part)), Ok(Progress::Done));
+    }
+    assert_eq!(cluster.writes(), Vec::<String>::new());
+    elsewhere.into_iter().chain([failure.message]).collect()
+}
+
+const SHARED: &str = "{namespace: vms, spec: {template: small, cloudInit: {userData: x}}}";
+
+#[test]
+fn a_machine_in_a_shared_namespace_is_not_given_to_another_one() {
+    let (case, cluster) = made(SHARED);
+    let message = format!(
+        "the annotation vitistack.io/identity says \"{IDENTITY}\", and VirtualMachine vm of that identity was made for a Machine in namespace \"default\": restore the Machine there, or make this one without the annotation"
+    );
+    assert_eq!(tried_from_another_namespace(&case, &cluster), [message.clone(), message]);
+    // Nor are the parts that outlive it.
+    delete(&case, &cluster, &Part::Machine);
+    let told = tried_from_another_namespace(&case, &cluster);
+    assert!(told.iter().all(|told| told.contains("Secret vm-cloudinit")), "{told:?}");
+}
+
+#[test]
+fn what_does_not_say_whose_it_is_stays_where_nobody_can_know() {
+    let forget = |cluster: &StandIn| {
+        for kind in ["VirtualMachine", "PersistentVolumeClaim"] {
+            cluster.change(kind, |object| {
+                object["metadata"]["labels"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("vitistack.io/machine-namespace");
+            });
+        }
+    };
+    let (case, cluster) = made("{namespace: vms, spec: {template: small}}");
+    forget(&cluster);
+    let told = tried_from_another_namespace(&case, &cluster);
+    assert!(told[0].contains("label it vitistack.io/machine-namespace=evil at the provider"), "{told:?}");
+    // Its own Machine never had another identity, and notes down whose it is.
+    let writes = update(&case, &cluster, &Update::Specification);
+    assert_eq!(
+        writes,
+        ["PATCH persistentvolumeclaims/vms/vm-root", "PATCH virtualmachines.kubevirt.io/vms/vm by force"]
+    );
+    assert_eq!(update(&case, &cluster, &Update::Specification), Vec::<String>::new());
+    // Beside its Machine, the place itself says it: a restored Machine of that namespace gets it back.
+    let (case, cluster) = made("spec: {template: small}");
+    forget(&cluster);
+    let mut order = case.order();
+    "restored".clone_into(&mut order.target.uid);
+    let observed = cluster.run(cluster.backend(&case).observe(&order.target, Some(&order))).unwrap();
+    assert_eq!((observed.machine.is_some(), observed.elsewhere), (true, None));
 }
 
 #[test]
