@@ -133,6 +133,12 @@ pub struct OutputArgs {
     pub output: OutputFormat,
 }
 
+/// What a person answers to a question that was just asked; none where nobody sits at standard input.
+pub fn answer() -> Option<String> {
+    let mut line = String::new();
+    (std::io::stdin().is_terminal() && std::io::stdin().read_line(&mut line).is_ok()).then_some(line)
+}
+
 /// What standard output is.
 pub fn terminal() -> Terminal {
     let is_terminal = std::io::stdout().is_terminal();

@@ -42,7 +42,8 @@ async fn a_machine_is_switched_off_and_on_and_restarted() {
             "power restart machine/web",
             "power on machine/web machine/missing",
             "power on datacenter/west",
-            "power on web",
+            "power off web",
+            "power off web missing",
             "power up machine/web",
         ],
     ));
