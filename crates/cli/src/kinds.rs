@@ -129,9 +129,12 @@ impl Target {
         {
             return names.iter().map(|name| Self::read(&[kind.clone(), name.clone()])).collect();
         }
-        let read = |word: &String| match word.contains('/') {
-            true => Self::read(std::slice::from_ref(word)),
-            false => Self::read(&[MACHINE.to_owned(), word.clone()]),
+        let read = |word: &String| {
+            if word.contains('/') {
+                Self::read(std::slice::from_ref(word))
+            } else {
+                Self::read(&[MACHINE.to_owned(), word.clone()])
+            }
         };
         words.iter().map(read).collect()
     }

@@ -11,8 +11,7 @@ use vitistack_testkit::{KubeServer, Options};
 use crate::guide::{Killed, blocks, programs, script, succeed, until, up};
 
 fn block_with(line: &str) -> String {
-    let block = blocks("README.md").into_iter().find(|block| block.contains(line));
-    block.unwrap_or_else(|| panic!("no block of README.md has {line:?}"))
+    blocks("README.md").into_iter().find(|block| block.contains(line)).unwrap()
 }
 
 #[test]

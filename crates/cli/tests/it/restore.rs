@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use k8s_openapi::jiff::Timestamp;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use vitistack_controller::backends::world_of;
 use vitistack_machine::simulated::{KubernetesStore, Settings, WorldStore as _, world::World};
@@ -55,8 +56,9 @@ impl Plane<'_> {
 
     /// The worlds as their hypervisors know them: every machine with its number, name, identity and starts.
     async fn worlds(&self) -> Vec<String> {
-        let config = kube::config::Kubeconfig::read_from(self.directory.join(self.kubeconfig)).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
+        let config = Kubeconfig::read_from(self.directory.join(self.kubeconfig)).unwrap();
+        let config =
+            kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
         let mut worlds = Vec::new();
         for provider in self.objects("machineproviders") {
@@ -88,18 +90,18 @@ async fn restored(change: impl Fn(&str) -> String) {
     let new = Plane { directory, kubeconfig: "other/kubeconfig" };
     let first = up(directory, &[]);
     until("the samples run", || old.all_run());
-    let [export, apply, adopt] = &blocks("docs/backup.md")[..] else { panic!("the guide has three blocks") };
-    old.tell(export);
+    let [export, apply, adopt]: [String; 3] = blocks("docs/backup.md").try_into().unwrap();
+    old.tell(&export);
     let (machines, worlds) = (old.machines(), old.worlds().await);
     assert!(worlds.len() > machines.len(), "{worlds:#?}");
     drop(first);
 
     let _second = up(directory, &["--data-dir", "other", "--empty"]);
-    new.tell(&change(apply));
+    new.tell(&change(&apply));
     let held = |machine: &Value| machine["status"]["conditions"].to_string().contains("IdentityHeld");
     until("every Machine waits", || new.objects("machines").iter().all(held));
     assert_eq!(new.worlds().await, worlds, "nothing is done before somebody says so");
-    let told = new.tell(adopt);
+    let told = new.tell(&adopt);
     assert!(told.contains("machine/web-1 in namespace default has the identity"), "{told}");
     until("all machines run", || new.all_run());
     assert_eq!(new.machines(), machines);

@@ -77,7 +77,7 @@ impl Opener for SimulatedOpener {
             return Err(Refusal::new(SIMULATED_PROVIDER_ERROR, "a simulated world needs a MachineProvider"));
         };
         let name = world_of(provider);
-        let settings = Settings::from(&provider.spec);
+        let settings = Settings::from(&provider.spec).in_world(&name);
         let world = self.worlds.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         if let Some(world) = world {
             world.configure(settings);
