@@ -29,9 +29,10 @@ const ORDER: [&str; 5] = ["MachineClass", "NetworkConfiguration", PROVIDER, "Dat
 const PROVIDER: &str = "MachineProvider";
 
 /// The fields of an object that belong to the server it lives on.
-const SERVERS_OWN: [&str; 9] = [
+const SERVERS_OWN: [&str; 10] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
+    "deletionTimestamp",
     "finalizers",
     "generateName",
     "generation",
