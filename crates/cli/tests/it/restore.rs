@@ -35,9 +35,11 @@ impl Plane<'_> {
             let status = &machine["status"];
             json!([
                 status["phase"],
-                status["instanceId"],
-                status["providerId"],
-                status["addresses"],
+                status["nodeName"],
+                status["identity"],
+                status["vmName"],
+                status["provider"],
+                status["ipAddresses"],
                 machine["metadata"]["annotations"]["vitistack.io/identity"],
                 machine["metadata"]["annotations"]["vitistack.io/placement"]
             ])
