@@ -27,7 +27,7 @@ use crate::{
         watch::WatchArgs,
         why::WhyArgs,
     },
-    output::{OutputFormat, Terminal},
+    output::{AnswerFormat, OutputFormat, Terminal},
 };
 
 /// Hypervisors, clouds and bare metal as one declarative platform on the Kubernetes API.
@@ -131,6 +131,20 @@ pub struct OutputArgs {
     /// Form of the output
     #[arg(short, long, value_name = "FORMAT", default_value = "table", ignore_case = true)]
     pub output: OutputFormat,
+}
+
+/// In which form to tell; flatten it into a command that explains.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct AnswerArgs {
+    /// Form of the answer
+    #[arg(short, long, value_name = "FORMAT", default_value = "text", ignore_case = true)]
+    pub output: AnswerFormat,
+}
+
+/// What a person answers to a question that was just asked; none where nobody sits at standard input.
+pub fn answer() -> Option<String> {
+    let mut line = String::new();
+    (std::io::stdin().is_terminal() && std::io::stdin().read_line(&mut line).is_ok()).then_some(line)
 }
 
 /// What standard output is.

@@ -39,6 +39,9 @@ pub enum ChangeError {
         "Machine {twin} has the same identity as {target}: delete or release one of the two first"
     ))]
     AdoptTwin { target: String, twin: String },
+    /// Indicates that several Machines were to be adopted and nobody confirmed it.
+    #[snafu(display("{count} Machines would be adopted and nothing was changed: confirm it with --yes"))]
+    ConfirmAdoption { count: usize },
     /// Indicates that nothing real was made that could be kept.
     #[snafu(display("{target} has no real machine yet: delete it with kubectl instead"))]
     ReleaseNothing { target: String },
@@ -70,7 +73,7 @@ pub enum ChangeError {
 /// Which objects; flatten it into a command that changes them.
 #[derive(Args, Clone, Debug)]
 pub struct TargetsArgs {
-    /// Objects, as KIND/NAME, or KIND NAME…
+    /// Objects, as KIND/NAME, or KIND NAME…; a name alone is that of a machine
     #[arg(required = true, value_name = "KIND/NAME")]
     words: Vec<String>,
 }
@@ -78,13 +81,7 @@ pub struct TargetsArgs {
 impl TargetsArgs {
     /// Reads the words of a user.
     pub fn read(&self) -> Result<Vec<Target>, NameError> {
-        let read = |words: &[&str]| Target::read(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
-        match self.words.split_first() {
-            Some((kind, names)) if !names.is_empty() && !kind.contains('/') => {
-                names.iter().map(|name| read(&[kind, name])).collect()
-            }
-            _ => self.words.iter().map(|word| read(&[word])).collect(),
-        }
+        Target::read_all(&self.words)
     }
 }
 
@@ -131,6 +128,21 @@ pub async fn patch(
     cluster
         .objects(&target.kind, object.metadata.namespace.as_deref())
         .patch(&target.name, &parameters, &Patch::Merge(&change))
+        .await
+        .map_err(|error| cluster.failure(format!("change {}", title(target)), error))
+}
+
+/// Changes an object by operations, among which are tests of what must not have changed.
+pub async fn patch_json(
+    cluster: &Cluster,
+    target: &Target,
+    object: &DynamicObject,
+    change: json_patch::Patch,
+) -> Result<DynamicObject, RequestError> {
+    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    cluster
+        .objects(&target.kind, object.metadata.namespace.as_deref())
+        .patch(&target.name, &parameters, &Patch::Json::<()>(change))
         .await
         .map_err(|error| cluster.failure(format!("change {}", title(target)), error))
 }

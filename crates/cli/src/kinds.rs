@@ -94,6 +94,9 @@ impl From<CustomResourceDefinition> for KnownKind {
     }
 }
 
+/// The kind that is meant where only a name is said.
+const MACHINE: &str = "machine";
+
 /// One object, as a user names it: `machine/web-1` or `machine web-1`.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -115,6 +118,25 @@ impl Target {
             return ReadTargetSnafu { words: words.join(" ") }.fail();
         }
         Ok(Self { kind: KnownKind::find(kind)?, name: name.to_owned() })
+    }
+
+    /// Reads the words of a user that name one or several objects, each as KIND/NAME, or all as KIND NAME…. A name alone
+    /// is that of a machine.
+    pub fn read_all(words: &[String]) -> Result<Vec<Self>, NameError> {
+        if let [kind, names @ ..] = words
+            && !names.is_empty()
+            && KnownKind::find(kind).is_ok()
+        {
+            return names.iter().map(|name| Self::read(&[kind.clone(), name.clone()])).collect();
+        }
+        let read = |word: &String| {
+            if word.contains('/') {
+                Self::read(std::slice::from_ref(word))
+            } else {
+                Self::read(&[MACHINE.to_owned(), word.clone()])
+            }
+        };
+        words.iter().map(read).collect()
     }
 
     /// The namespace it is in; none for a kind without namespaces.

@@ -75,9 +75,20 @@ pub fn manager(deployment: &Deployment<'_>) -> Result<Vec<Manifest>, Error> {
     deployment.objects().iter().map(|object| manifest(name(object), object)).collect()
 }
 
-fn manifest(name: String, object: &impl Serialize) -> Result<Manifest, Error> {
-    let mut value = serde_json::to_value(object).context(ReadObjectSnafu { name: &name })?;
+/// The definition of one kind as an API takes it. Never as the Kubernetes types write it: a bound like
+/// `9007199254740991.0` is not read back as the same float by every parser, `9007199254740991` is.
+pub fn definition(definition: &CustomResourceDefinition) -> Result<Value, Error> {
+    value(definition.metadata.name.as_deref().unwrap_or_default(), definition)
+}
+
+fn value(name: &str, object: &impl Serialize) -> Result<Value, Error> {
+    let mut value = serde_json::to_value(object).context(ReadObjectSnafu { name })?;
     whole_numbers(&mut value);
+    Ok(value)
+}
+
+fn manifest(name: String, object: &impl Serialize) -> Result<Manifest, Error> {
+    let value = value(&name, object)?;
     let yaml = serde_saphyr::to_string(&value).context(WriteYamlSnafu { name: &name })?;
     Ok(Manifest { name, yaml })
 }

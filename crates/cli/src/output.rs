@@ -21,6 +21,17 @@ pub enum OutputFormat {
     Name,
 }
 
+/// In which form something is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AnswerFormat {
+    /// For people
+    Text,
+    /// The same as JSON
+    Json,
+    /// The same as YAML
+    Yaml,
+}
+
 /// What standard output is.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminal {

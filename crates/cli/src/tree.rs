@@ -6,6 +6,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
     jiff::Timestamp,
 };
+use serde::Serialize;
 use vitistack_plan::{explain::World, machine};
 use vitistack_types::{
     conditions,
@@ -18,19 +19,23 @@ use crate::output::{Terminal, Tone, age};
 const SHOWN: usize = 10;
 
 /// One line of the tree, and what is below it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Node {
     /// What it is.
     pub title: String,
     /// Its state in one word.
     pub state: String,
     /// How the state is meant.
+    #[serde(skip)]
     pub tone: Tone,
     /// Why it is so; nothing for what is well.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// What is below it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Node>,
 }
 

@@ -75,7 +75,7 @@ pub fn add(process: &mut Process, client: &Client, options: &Options) {
             Operator::MachineProvider => {
                 let probes: [Arc<dyn Probe>; 2] =
                     [Arc::new(KubeVirtProbe::new(client.clone())), Arc::new(SimulatedProbe)];
-                machine_provider::add(process, &caches, probes);
+                machine_provider::add(process, &caches, probes, Arc::clone(&options.stores));
             }
             Operator::Kubevirt => MachineOperator {
                 name: operator.name(),

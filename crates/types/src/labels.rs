@@ -16,6 +16,7 @@ pub const MACHINE: &str = "vitistack.io/machine";
 pub const MACHINE_NAMESPACE: &str = "vitistack.io/machine-namespace";
 
 /// Annotation on a Machine, and label or tag on the real thing: the UID by which the real thing knows its Machine.
+/// On a simulated MachineProvider that was restored: the UID by which its world knows it.
 pub const IDENTITY: &str = "vitistack.io/identity";
 
 /// Annotation on a Machine that arrived with the identity of another one: its own UID confirms that the identity is

@@ -4,12 +4,13 @@ use std::io;
 
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde_json::{Map, Value, json};
 use snafu::ResultExt;
 use vitistack_plan::explain::{Subject, World};
 
-use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu, why};
+use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu, why, write_answer};
 use crate::{
-    args::ClusterArgs,
+    args::{AnswerArgs, ClusterArgs},
     cluster::Cluster,
     events::{self, EventLine},
     kinds::Target,
@@ -24,13 +25,15 @@ use crate::{
 #[command(after_help = "Examples:
   vitistack describe datacenter/west        its providers and machines, what is broken first
   vitistack describe machine web-1          what it shall be, where it is, conditions, events
-  vitistack describe vsmp/simulated-a
+  vitistack describe vsmp/simulated-a -o json
 
 Exit codes: 0 done, 1 failed, 3 something around it could not be read; it is told on standard error.")]
 pub struct DescribeArgs {
     /// KIND/NAME, or KIND and NAME
     #[arg(required = true, num_args = 1..=2, value_name = "OBJECT")]
     object: Vec<String>,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -47,8 +50,11 @@ pub async fn run(arguments: &DescribeArgs, console: &mut Console<'_>) -> Result<
     // Events of objects without a namespace live in "default".
     let namespace = target.namespace(&cluster).unwrap_or("default");
     let (told, answer) = events::read(&cluster, Some(namespace), Some(&about)).await;
-    write(subject, &loaded.world, &told, console).context(WriteOutputSnafu)?;
     loaded.missing.extend(answer.err().map(|incomplete| incomplete.source.to_string()));
+    let description = description(subject, &loaded.world, &told);
+    if !write_answer(&description, &loaded.missing, arguments.answer.output, console)? {
+        write(subject, &loaded.world, &told, console).context(WriteOutputSnafu)?;
+    }
     for missing in &loaded.missing {
         writeln!(console.errors, "vitistack: not known: {missing}").context(WriteOutputSnafu)?;
     }
@@ -132,6 +138,26 @@ fn above(machine: &vitistack_types::v1alpha1::Machine, world: &World) -> Node {
         Some(datacenter) => Node { children: vec![node], ..tree::datacenter(datacenter, world) },
         None => node,
     }
+}
+
+/// The same for programs.
+fn description(subject: Subject<'_>, world: &World, told: &[EventLine]) -> Value {
+    let Parts { kind, metadata, conditions, fields, tree } = parts(subject, world);
+    let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
+    let fields: Map<String, Value> =
+        fields.map(|(name, value)| (name.to_lowercase(), value.into())).collect();
+    let event = |line: &EventLine| json!({ "at": line.at, "type": line.type_, "reason": line.reason, "message": line.message });
+    json!({
+        "kind": kind,
+        "namespace": metadata.namespace,
+        "name": metadata.name,
+        "created": metadata.creation_timestamp,
+        "deleted": metadata.deletion_timestamp,
+        "fields": fields,
+        "tree": tree,
+        "conditions": conditions,
+        "events": told.iter().map(event).collect::<Vec<_>>(),
+    })
 }
 
 fn write(

@@ -36,7 +36,7 @@ use crate::{
     cluster::{ConnectError, RequestError},
     kinds::NameError,
     manifests::{self, Manifest},
-    output::Console,
+    output::{AnswerFormat, Console},
 };
 
 /// How a command ended that did not fail.
@@ -161,6 +161,37 @@ fn documents(
 /// Writes one of several YAML documents.
 fn document(yaml: &str, console: &mut Console<'_>) -> Result<(), Error> {
     write!(console.output, "---\n{yaml}").context(WriteOutputSnafu)
+}
+
+/// Writes what is told as a document, with what could not be read beside it; false for text, which each command writes
+/// by itself.
+fn write_answer(
+    answer: &impl Serialize,
+    missing: &[String],
+    format: AnswerFormat,
+    console: &mut Console<'_>,
+) -> Result<bool, Error> {
+    let whole = Answer { answer, not_known: missing };
+    match format {
+        AnswerFormat::Text => return Ok(false),
+        AnswerFormat::Json => write_json(&whole, console)?,
+        AnswerFormat::Yaml => {
+            let yaml = serde_saphyr::to_string(&whole).context(WriteObjectSnafu)?;
+            console.output.write_all(yaml.as_bytes()).context(WriteOutputSnafu)?;
+        }
+    }
+    Ok(true)
+}
+
+/// What is told, and what is not known.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a, T> {
+    #[serde(flatten)]
+    answer: &'a T,
+    /// A partial answer is never shown as whole.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    not_known: &'a [String],
 }
 
 /// Writes one JSON document.

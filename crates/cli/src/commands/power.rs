@@ -21,7 +21,7 @@ use crate::{
 /// Which machines, and what becomes of them.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  vitistack power off machine/web-1\n  vitistack power on machine web-1 web-2\n  vitistack power restart machine/web-1 -n shop"
+    after_help = "Examples:\n  vitistack power off web-1\n  vitistack power on machine web-1 web-2\n  vitistack power restart machine/web-1 -n shop"
 )]
 pub struct PowerArgs {
     /// What to do

@@ -6,10 +6,10 @@ use clap::{Args, builder::PossibleValuesParser};
 use kube::Client;
 use snafu::{ResultExt, Snafu};
 use vitistack_controller::{
-    backends::Stores,
+    backends::{Stores, world_of},
     operators::{self, Operator, Options},
 };
-use vitistack_machine::simulated::{KubernetesStore, world_name};
+use vitistack_machine::simulated::KubernetesStore;
 use vitistack_runtime::{
     KitArgs, Process, StartError, client_from, shutdown,
     shutdown::ShutdownError,
@@ -75,13 +75,5 @@ pub async fn run(arguments: &RunArgs) -> Result<Ending, RunError> {
 /// Simulated worlds are kept in the cluster, beside the operator, so that they outlive it.
 pub fn stores(client: &Client, namespace: &str) -> Stores {
     let (client, namespace) = (client.clone(), namespace.to_owned());
-    Arc::new(move |provider| {
-        let metadata = &provider.metadata;
-        let name = world_name(
-            metadata.namespace.as_deref().unwrap_or_default(),
-            metadata.name.as_deref().unwrap_or_default(),
-            metadata.uid.as_deref().unwrap_or_default(),
-        );
-        Arc::new(KubernetesStore::new(client.clone(), &namespace, &name))
-    })
+    Arc::new(move |provider| Arc::new(KubernetesStore::new(client.clone(), &namespace, &world_of(provider))))
 }

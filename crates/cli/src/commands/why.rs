@@ -4,9 +4,9 @@ use clap::Args;
 use snafu::ResultExt;
 use vitistack_plan::explain::{Explanation, Standing, Subject, Told, World, explain};
 
-use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu};
+use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu, write_answer};
 use crate::{
-    args::ClusterArgs,
+    args::{AnswerArgs, ClusterArgs},
     cluster::{Cluster, RequestError},
     events,
     kinds::Target,
@@ -20,6 +20,7 @@ use crate::{
   vitistack why machine/web-1           from what it shall be to what stands in its way
   vitistack why vsm web-1 -n team-a
   vitistack why machineprovider/aws
+  vitistack why machine/web-1 -o json | jq -r .cause.reason
 
 It reads only. It uses the words of conditions and events, and says what it could not read.
 Exit codes: 0 done, 1 failed, 3 something that matters could not be read.")]
@@ -27,6 +28,8 @@ pub struct WhyArgs {
     /// KIND/NAME, or KIND and NAME
     #[arg(required = true, num_args = 1..=2, value_name = "OBJECT")]
     object: Vec<String>,
+    #[command(flatten)]
+    answer: AnswerArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -45,7 +48,13 @@ pub async fn run(arguments: &WhyArgs, console: &mut Console<'_>) -> Result<Endin
     loaded.read_secrets(&cluster, &objects).await;
     let Some(first) = again(&loaded) else { return Err(absent(&target, &cluster, &loaded).into()) };
     read_events(&cluster, &first, &mut loaded).await;
-    write(&again(&loaded).unwrap_or(first), &loaded, console).context(WriteOutputSnafu)?;
+    let explanation = again(&loaded).unwrap_or(first);
+    if !write_answer(&explanation, &loaded.missing, arguments.answer.output, console)? {
+        write(&explanation, &loaded, console).context(WriteOutputSnafu)?;
+    }
+    for missing in &loaded.missing {
+        writeln!(console.errors, "vitistack: not known: {missing}").context(WriteOutputSnafu)?;
+    }
     Ok(if loaded.missing.is_empty() { Ending::Done } else { Ending::Partial })
 }
 
@@ -136,9 +145,5 @@ fn write(explanation: &Explanation, loaded: &Loaded, console: &mut Console<'_>) 
         let heading = if number == 0 { "Told:" } else { "" };
         writeln!(output, "{heading:<12}{} ago, {}: {}", age(Some(told.at), now), told.reason, told.message)?;
     }
-    output.flush()?;
-    for missing in &loaded.missing {
-        writeln!(console.errors, "vitistack: not known: {missing}")?;
-    }
-    Ok(())
+    output.flush()
 }

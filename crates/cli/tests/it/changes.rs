@@ -42,7 +42,8 @@ async fn a_machine_is_switched_off_and_on_and_restarted() {
             "power restart machine/web",
             "power on machine/web machine/missing",
             "power on datacenter/west",
-            "power on web",
+            "power off web",
+            "power off web missing",
             "power up machine/web",
         ],
     ));
@@ -243,4 +244,28 @@ async fn a_machine_that_must_not_be_released_is_kept_with_the_reason() {
     let machine = stage.machines().get("web").await.unwrap();
     assert_eq!(machine.finalizers(), ["machine.vitistack.io/cleanup"]);
     assert_eq!(machine.annotations().get("vitistack.io/paused"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_restored_machines_are_adopted_when_somebody_confirms_it() {
+    let stage = Stage::new().await;
+    stage.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}").await;
+    for (namespace, name, app) in [("default", "web", "web"), ("default", "db", "db"), ("shop", "web", "web")]
+    {
+        stage
+            .apply(&format!("apiVersion: vitistack.io/v1alpha1\nkind: Machine\nmetadata: {{name: {name}, namespace: {namespace}, labels: {{app: {app}}}, annotations: {{vitistack.io/identity: {namespace}-{name}-before}}}}\nspec: {{template: small}}"))
+            .await;
+    }
+    stage.apply("apiVersion: vitistack.io/v1alpha1\nkind: Machine\nmetadata: {name: new, namespace: default}\nspec: {template: small}").await;
+    insta::assert_snapshot!(session(
+        &stage,
+        &[
+            "adopt --all",
+            "adopt web --all",
+            "adopt",
+            "adopt -l app=web --yes",
+            "adopt --all -A --yes",
+            "adopt --all -A"
+        ],
+    ));
 }

@@ -1,18 +1,16 @@
 //! The operators in a cluster: the manifests on a real kube-apiserver, by the commands of the guide.
 
-use std::{
-    io::Write as _,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{io::Write as _, path::Path, process::Output};
 
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use vitistack_testkit::{KubeServer, Options};
 
-use crate::lines::told_by;
+use crate::{
+    guide::{ROOT, blocks, script, succeed},
+    lines::told_by,
+};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const ACCOUNT: &str = "--as=system:serviceaccount:vitistack-system:vitistack-manager";
 
 async fn server() -> KubeServer {
@@ -20,22 +18,9 @@ async fn server() -> KubeServer {
 }
 
 /// Runs a script at the root of the repository, as somebody would who has kubectl and the binary.
-fn shell(server: &KubeServer, script: &str) -> Output {
-    let binary = Path::new(env!("CARGO_BIN_EXE_vitistack")).parent().unwrap();
-    let path =
-        format!("{}:{}:{}", binary.display(), server.programs().display(), std::env::var("PATH").unwrap());
-    Command::new("bash")
-        .args(["-euo", "pipefail", "-c", script])
-        .env("PATH", path)
-        .env("KUBECONFIG", server.kubeconfig_path())
-        .current_dir(ROOT)
-        .output()
-        .unwrap()
-}
-
-fn succeed(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
+fn shell(server: &KubeServer, text: &str) -> Output {
+    let mut script = script(Path::new(ROOT), server.programs(), text);
+    script.env("KUBECONFIG", server.kubeconfig_path()).output().unwrap()
 }
 
 fn get(server: &KubeServer, arguments: &[&str]) -> Value {
@@ -268,12 +253,6 @@ async fn what_a_released_machine_owned_survives_the_garbage_collector() {
     }
 }
 
-/// The blocks of the guide that are marked `sh`.
-fn blocks() -> Vec<String> {
-    let guide = std::fs::read_to_string(format!("{ROOT}/docs/deploy.md")).unwrap();
-    guide.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_of_the_guide_install_upgrade_and_remove() {
     let server = server().await;
@@ -281,7 +260,7 @@ async fn the_commands_of_the_guide_install_upgrade_and_remove() {
         let listed = server.kubectl(&["get", what, "-A", "-o", "name", "--ignore-not-found"]).unwrap();
         succeed(&listed).lines().filter(|name| name.contains("vitistack")).count()
     };
-    for block in blocks() {
+    for block in blocks("docs/deploy.md") {
         let is_removal = block.contains("uninstall.sh");
         if is_removal {
             // The operators are gone, what users have is not.

@@ -77,6 +77,30 @@ async fn a_platform_is_restored_elsewhere_with_its_identities() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_waits_for_its_machines_is_kept_with_them_and_its_world_comes_before_it() {
+    let stage = Stage::new().await;
+    let provider = |name: &str| {
+        format!(
+            "apiVersion: vitistack.io/v1alpha1\nkind: MachineProvider\nmetadata: {{name: {name}, namespace: default, finalizers: [machineprovider.vitistack.io/in-use], annotations: {{vitistack.io/identity: before}}}}\nspec: {{type: simulated}}"
+        )
+    };
+    let world = |name: &str| vitistack_machine::simulated::world_name("default", name, "before");
+    for name in ["stays", "leaves", "leaves-empty"] {
+        stage.apply(&provider(name)).await;
+        let (world, head) = (world(name), world(name));
+        for name in [head, format!("{world}-0")] {
+            stage.apply(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: default, labels: {{vitistack.io/world: {world}}}}}\ndata: {{key: value}}")).await;
+        }
+    }
+    stage.apply("apiVersion: vitistack.io/v1alpha1\nkind: Machine\nmetadata: {name: web, namespace: default, annotations: {vitistack.io/placement: default/leaves}}\nspec: {template: small}").await;
+    let providers = stage.objects("vitistack.io/v1alpha1", "MachineProvider");
+    for name in ["leaves", "leaves-empty"] {
+        providers.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    insta::assert_snapshot!(stage.line("export"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_export_that_is_not_whole_says_so() {
     let stage = Stage::new().await;
     stage.apply(PLATFORM).await;

@@ -8,12 +8,18 @@ mod crash;
 mod deployment;
 mod doctor;
 mod export;
+#[cfg(feature = "integration")]
+mod guide;
 mod lines;
 mod plan;
 mod reading;
 #[cfg(feature = "integration")]
+mod readme;
+#[cfg(feature = "integration")]
 mod real;
 mod render;
+#[cfg(feature = "integration")]
+mod restore;
 mod stage;
 mod up;
 

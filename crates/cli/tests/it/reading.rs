@@ -7,7 +7,7 @@ use std::sync::{
 
 use futures::StreamExt;
 use http::StatusCode;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use vitistack_types::{
@@ -127,6 +127,29 @@ async fn pages(stage: &Stage, commands: &[&[&str]]) -> String {
         pages.push(stage.told(command).await);
     }
     pages.join("\n\n")
+}
+
+/// The text with every time written as `TIME`, which is another one in every run.
+fn timeless(text: &str) -> String {
+    let is_time = |word: &str| word.trim_matches(['"', ',', ' ']).parse::<Timestamp>().is_ok();
+    let line = |line: &str| match line.rsplit_once(": ") {
+        Some((name, value)) if is_time(value) => format!("{name}: TIME"),
+        _ => line.to_owned(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_are_told_the_same_as_people() {
+    let stage = small_world().await;
+    let commands: [&[&str]; 5] = [
+        &["why", "machine/db-1", "-o", "json"],
+        &["why", "machine/web-1", "-o", "yaml"],
+        &["describe", "machine/db-1", "-o", "json"],
+        &["describe", "datacenter/west", "-o", "yaml"],
+        &["why", "machine/web-1", "-o", "wide"],
+    ];
+    insta::assert_snapshot!(timeless(&pages(&stage, &commands).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -122,6 +122,14 @@ fn everything_runs_survives_and_stops() {
     let up = Up::start(directory, "");
     let screen = up.shows("Ctrl-C stops it.");
     assert!(screen.contains("export KUBECONFIG="), "{screen}");
+    let doctor = answer(directory, &["doctor"]);
+    assert!(doctor.contains("vitistack up acts"), "{doctor}");
+    assert!(doctor.lines().skip(1).all(|line| line.contains(" ok ")), "nothing is wrong here:\n{doctor}");
+    let server = |directory: &Path| {
+        let kubeconfig = fs::read_to_string(directory.join("kubeconfig")).unwrap();
+        kubeconfig.lines().find(|line| line.contains("server:")).unwrap().trim().to_owned()
+    };
+    let address = server(directory);
     let machines = answer(directory, &["get", "machines", "-A"]);
     assert!(machines.lines().skip(1).all(|line| line.contains("Running")), "{machines}\n{screen}");
     let told = refused(&["--data-dir", directory.to_str().unwrap()]);
@@ -133,6 +141,7 @@ fn everything_runs_survives_and_stops() {
 
     let up = Up::start(directory, "");
     up.shows("Ctrl-C stops it.");
+    assert_eq!(server(directory), address, "it is where it was");
     answer(directory, &["power", "off", "machine/basic-vm"]);
     up.kill(directory);
 
@@ -145,6 +154,17 @@ fn everything_runs_survives_and_stops() {
     }
     assert_eq!(answer(directory, &["get", "machines", "-A"]).lines().count(), machines.lines().count());
     assert_eq!(up.interrupt().0, Some(0));
+
+    let taken = TcpListener::bind(address.rsplit_once("https://").unwrap().1).unwrap();
+    let up = Up::start(directory, "");
+    let screen = up.shows("Ctrl-C stops it.");
+    let count = machines.lines().count() - 1;
+    // Nobody waits for a machine that is off.
+    assert!(screen.contains(&format!("{} of {count} machines run.", count - 1)), "{screen}");
+    assert!(screen.contains("is taken: it has another port now"), "{screen}");
+    assert_ne!(server(directory), address);
+    assert_eq!(up.interrupt().0, Some(0));
+    drop(taken);
 }
 
 #[test]

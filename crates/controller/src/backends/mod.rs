@@ -13,7 +13,7 @@ use vitistack_plan::{Redacted, Refusal, machine::Identity};
 use vitistack_types::v1alpha1::{MachineProvider, ProviderType};
 
 pub use registry::{Backends, News};
-pub use simulated::{SimulatedOpener, Stores};
+pub use simulated::{SimulatedOpener, Stores, world_of};
 
 /// What is known of a provider when its backend is opened.
 #[derive(Clone, Debug)]

@@ -9,12 +9,26 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use vitistack_machine::{
     Changes,
-    simulated::{Clock, Settings, Simulated, SystemClock, WorldStore, world::SIMULATED_PROVIDER_ERROR},
+    simulated::{
+        Clock, Settings, Simulated, SystemClock, WorldStore, world::SIMULATED_PROVIDER_ERROR, world_name,
+    },
 };
-use vitistack_plan::Refusal;
+use vitistack_plan::{Refusal, provider::identity};
 use vitistack_types::v1alpha1::{MachineProvider, ProviderType};
 
 use super::{Changed, Opened, Opener, Source};
+
+/// The name of the world of a provider. One that was restored finds the world it had, because both came along; one that
+/// was deleted and made anew has another UID and a new world.
+#[must_use]
+pub fn world_of(provider: &MachineProvider) -> String {
+    let metadata = &provider.metadata;
+    world_name(
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default(),
+        identity(provider),
+    )
+}
 
 /// Where the world of a provider is kept.
 pub type Stores = Arc<dyn Fn(&MachineProvider) -> Arc<dyn WorldStore> + Send + Sync>;
@@ -23,7 +37,7 @@ pub type Stores = Arc<dyn Fn(&MachineProvider) -> Arc<dyn WorldStore> + Send + S
 pub struct SimulatedOpener {
     stores: Stores,
     clock: Arc<dyn Clock>,
-    /// Open worlds by the UID of their provider: other settings are given to the world that is there.
+    /// Open worlds by their names: other settings are given to the world that is there.
     worlds: Mutex<HashMap<String, Simulated>>,
 }
 
@@ -54,7 +68,7 @@ impl Opener for SimulatedOpener {
     fn fingerprint(&self, source: &Source) -> String {
         let provider = source.provider.as_ref();
         provider
-            .map(|provider| format!("{:?} {:?}", provider.metadata.uid, Settings::from(&provider.spec)))
+            .map(|provider| format!("{} {:?}", world_of(provider), Settings::from(&provider.spec)))
             .unwrap_or_default()
     }
 
@@ -62,9 +76,9 @@ impl Opener for SimulatedOpener {
         let Some(provider) = &source.provider else {
             return Err(Refusal::new(SIMULATED_PROVIDER_ERROR, "a simulated world needs a MachineProvider"));
         };
-        let uid = provider.metadata.uid.clone().unwrap_or_default();
-        let settings = Settings::from(&provider.spec);
-        let world = self.worlds.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned();
+        let name = world_of(provider);
+        let settings = Settings::from(&provider.spec).in_world(&name);
+        let world = self.worlds.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         if let Some(world) = world {
             world.configure(settings);
             return Ok(Self::opened(&world));
@@ -75,7 +89,7 @@ impl Opener for SimulatedOpener {
             tracing::warn!("failed to open a simulated world: {}", report(&error));
             Refusal::new(SIMULATED_PROVIDER_ERROR, format!("{error}: it is tried again"))
         })?;
-        self.worlds.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, world.clone());
+        self.worlds.lock().unwrap_or_else(PoisonError::into_inner).insert(name, world.clone());
         Ok(Self::opened(&world))
     }
 

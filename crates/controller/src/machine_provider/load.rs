@@ -2,7 +2,7 @@
 
 use kube::{Api, Client, api::ListParams};
 use vitistack_clients::kubernetes::{client_from_kubeconfig, explain};
-use vitistack_plan::{Redacted, Refusal, datacenter::Usage, machine::has_finalizer, provider};
+use vitistack_plan::{Redacted, Refusal, datacenter::Usage, machine::may_be_made, provider};
 use vitistack_runtime::ReconcileError;
 use vitistack_types::{
     conditions::reason,
@@ -62,7 +62,7 @@ pub(super) fn occupants(caches: &Caches, provider: &MachineProvider) -> Vec<Stri
     let machines = caches.machines_by_placement.get(&name_of(provider)).into_iter();
     let mut names: Vec<String> = machines
         .filter_map(|key| caches.machines.get(&key))
-        .filter(|machine| has_finalizer(machine))
+        .filter(|machine| may_be_made(&machine.metadata))
         .map(|machine| name_of(machine.as_ref()))
         .collect();
     names.sort();
@@ -79,8 +79,7 @@ pub(super) async fn is_free_now(client: &Client, provider: &MachineProvider) -> 
     let is_on_it = |metadata: &kube::core::ObjectMeta| {
         let annotations = metadata.annotations.as_ref();
         let placed = annotations.and_then(|annotations| annotations.get(labels::PLACEMENT));
-        placed == Some(&name)
-            && metadata.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP)
+        placed == Some(&name) && may_be_made(metadata)
     };
     Ok(!machines.items.iter().any(|machine| is_on_it(&machine.metadata)))
 }

@@ -35,6 +35,7 @@ pub(crate) use self::load::credentials;
 pub use self::probe::{KubeVirtProbe, Probe, SimulatedProbe};
 use crate::{
     Index,
+    backends::Stores,
     caches::{Caches, name_of, reference},
     pace::{Pace, Wakes},
 };
@@ -68,13 +69,26 @@ pub const PERMISSIONS: &[Permission] = &[
         verbs: &["get", "list", "watch"],
         own_namespace_only: false,
     },
+    // The worlds of simulated providers go with them.
+    Permission {
+        group: "",
+        resources: &["configmaps"],
+        verbs: &["delete", "deletecollection"],
+        own_namespace_only: true,
+    },
 ];
 
 /// When to look again at what somebody else wrote at the same time.
 const AFTER_OVERTAKEN: Duration = Duration::from_millis(200);
 
-/// Adds the operator to a process. It is about the providers of the types that it has a probe for, and no others.
-pub fn add(process: &mut Process, caches: &Caches, probes: impl IntoIterator<Item = Arc<dyn Probe>>) {
+/// Adds the operator to a process. It is about the providers of the types that it has a probe for, and no others. With a
+/// simulated provider its world goes, from where `stores` has it.
+pub fn add(
+    process: &mut Process,
+    caches: &Caches,
+    probes: impl IntoIterator<Item = Arc<dyn Probe>>,
+    stores: Stores,
+) {
     let mut operator = process.operator(NAME);
     let wakes: Wakes<MachineProvider> = Wakes::new();
     let marking = wakes.clone();
@@ -97,6 +111,7 @@ pub fn add(process: &mut Process, caches: &Caches, probes: impl IntoIterator<Ite
         probes: probes.into_iter().map(|probe| (probe.provider_type(), probe)).collect(),
         checking: Checking::new(answered),
         pace: Pace::default(),
+        stores,
     };
     let answers = stream::unfold(answers, |mut answers| async move {
         answers.recv().await.map(|provider| (provider, answers))
@@ -119,6 +134,7 @@ struct ProviderReconciler {
     probes: HashMap<ProviderType, Arc<dyn Probe>>,
     checking: Checking,
     pace: Pace,
+    stores: Stores,
 }
 
 #[async_trait]
@@ -199,6 +215,11 @@ impl ProviderReconciler {
             return Ok(None);
         }
         self.checking.forget(provider);
+        if provider.spec.type_ == ProviderType::Simulated {
+            // Before the finalizer goes, so that whoever comes after a crash does it again.
+            let deleted = (self.stores)(provider).delete_all().await;
+            deleted.map_err(|error| ReconcileError::from_source("DeleteWorld", error))?;
+        }
         Ok(Some(self.patch(provider, &patch).await?.unwrap_or(Outcome::Done)))
     }
 

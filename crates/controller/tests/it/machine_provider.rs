@@ -1,7 +1,13 @@
 //! Health, credentials and deletion of providers.
 
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::api::{DeleteParams, ObjectMeta};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+};
+use kube::{
+    ResourceExt as _,
+    api::{DeleteParams, ListParams, ObjectMeta},
+};
 use serde_json::json;
 use vitistack_types::{
     SecretKeyReference, labels,
@@ -83,4 +89,68 @@ async fn a_provider_stays_while_machines_are_on_it() {
     stage
         .until("it goes", async || stage.api::<MachineProvider>().get_opt("aws").await.unwrap().is_none())
         .await;
+}
+
+/// The UID that a restored object had before.
+const BEFORE: &str = "11111111-2222-3333-4444-555555555555";
+
+async fn is_gone(stage: &Stage, name: &str) -> bool {
+    stage.api::<MachineProvider>().get_opt(name).await.unwrap().is_none()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_world_of_a_simulated_provider_goes_with_it() {
+    let stage = Stage::new().await;
+    let mut restored = provider("restored");
+    restored.annotations_mut().insert(labels::IDENTITY.to_owned(), BEFORE.to_owned());
+    for provider in [provider("aws"), restored, provider("other")] {
+        let provider = stage.create(&provider).await;
+        (stage.stores())(&provider).append(0, b"record".to_vec()).await.unwrap();
+    }
+    let worlds = async || stage.api::<ConfigMap>().list(&ListParams::default()).await.unwrap().items.len();
+    assert_eq!(worlds().await, 6, "a head and a record each");
+    for name in ["aws", "restored"] {
+        stage.until("it answers", async || told(&stage, name).await == "ProviderReady").await;
+        stage.api::<MachineProvider>().delete(name, &DeleteParams::default()).await.unwrap();
+        stage.until("it goes", async || is_gone(&stage, name).await).await;
+    }
+    assert_eq!(worlds().await, 2, "those of the provider that stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_stays_while_a_restored_machine_that_nobody_adopted_yet_is_on_it() {
+    let stage = Stage::new().await;
+    let provider = stage.create(&provider("aws")).await;
+    (stage.stores())(&provider).append(0, b"record".to_vec()).await.unwrap();
+    let mut restored = machine("restored");
+    restored.annotations_mut().insert(labels::IDENTITY.to_owned(), BEFORE.to_owned());
+    restored.annotations_mut().insert(labels::PLACEMENT.to_owned(), "default/aws".to_owned());
+    stage.create(&restored).await;
+    stage.until("it answers", async || told(&stage, "aws").await == "ProviderReady").await;
+    stage.api::<MachineProvider>().delete("aws", &DeleteParams::default()).await.unwrap();
+    stage.until("it waits", async || told(&stage, "aws").await == "Deleting").await;
+    assert_eq!(stage.api::<ConfigMap>().list(&ListParams::default()).await.unwrap().items.len(), 2);
+    stage.api::<Machine>().delete("restored", &DeleteParams::default()).await.unwrap();
+    stage.until("it goes", async || is_gone(&stage, "aws").await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_machine_stays_where_it_was_made_whatever_comes_first() {
+    let stage = Stage::new().await;
+    let place = async || placement(&stage.machine("restored").await).map(ToOwned::to_owned);
+    let mut restored = machine("restored");
+    restored.annotations_mut().insert(labels::IDENTITY.to_owned(), BEFORE.to_owned());
+    restored.annotations_mut().insert(labels::PLACEMENT.to_owned(), "default/late".to_owned());
+    stage.create(&restored).await;
+    stage.create(&datacenter(&["early", "late"], None)).await;
+    stage.create(&provider("early")).await;
+    stage.until("it answers", async || told(&stage, "early").await == "ProviderReady").await;
+    let uid = stage.machine("restored").await.metadata.uid;
+    stage.patch::<Machine>("restored", json!({"metadata": {"annotations": {labels::ADOPTED: uid}}})).await;
+    stage.rests().await;
+    assert_eq!(place().await.as_deref(), Some("default/late"), "its provider is still to come");
+    stage.create(&provider("late")).await;
+    stage.until("it answers", async || told(&stage, "late").await == "ProviderReady").await;
+    stage.rests().await;
+    assert_eq!(place().await.as_deref(), Some("default/late"));
 }

@@ -10,7 +10,12 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use vitistack_controller::{Caches, datacenter, machine_provider};
+use vitistack_controller::{
+    Caches,
+    backends::{Stores, world_of},
+    datacenter, machine_provider,
+};
+use vitistack_machine::simulated::KubernetesStore;
 use vitistack_runtime::{KitArgs, Process};
 use vitistack_types::{
     ObjectReference, labels,
@@ -56,8 +61,16 @@ impl Stage {
         let caches = Caches::new(&mut process, client, EVERYTHING);
         datacenter::add(&mut process, &caches);
         let simulated: Arc<dyn machine_provider::Probe> = Arc::new(machine_provider::SimulatedProbe);
-        machine_provider::add(&mut process, &caches, [simulated]);
+        machine_provider::add(&mut process, &caches, [simulated], self.stores());
         self.running = Some(Running::start(process));
+    }
+
+    /// Where worlds are kept.
+    pub fn stores(&self) -> Stores {
+        let client = self.client.clone();
+        Arc::new(move |provider| {
+            Arc::new(KubernetesStore::new(client.clone(), "default", &world_of(provider)))
+        })
     }
 
     /// Stops the operators.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
 use vitistack_types::{
     Quantity,
     v1alpha1::{MachineProviderSpec, ProviderCapacity, SimulatedProvider},
@@ -22,6 +23,8 @@ pub struct Settings {
     pub reuse_ids: bool,
     /// Whether it answers nothing at all.
     pub unreachable: bool,
+    /// How far above the first number of all worlds its own begin.
+    pub number_offset: u64,
     /// Zones it has.
     pub zones: Vec<String>,
     /// Most that fits into it; what is absent is unlimited.
@@ -59,9 +62,25 @@ impl From<&MachineProviderSpec> for Settings {
             lost_replies_percent: lost_replies_percent.unwrap_or_default(),
             reuse_ids: reuse_ids.unwrap_or_default(),
             unreachable: unreachable.unwrap_or_default(),
+            number_offset: 0,
             zones: spec.zones.clone(),
             room: spec.capacity.as_ref().map(Room::from).unwrap_or_default(),
         }
+    }
+}
+
+/// Blocks of numbers that worlds can have, and numbers in one: together as many as there are addresses for.
+const BLOCKS: u64 = 1_000;
+const BLOCK: u64 = 1_000;
+
+impl Settings {
+    /// The same for the world of this name, which always begins with the same number. Two worlds seldom share one, and so
+    /// seldom an address, which is made of it.
+    #[must_use]
+    pub fn in_world(self, name: &str) -> Self {
+        let digest: [u8; 32] = Sha256::digest(name).into();
+        let number = u64::from_be_bytes(digest.first_chunk().copied().unwrap_or_default());
+        Self { number_offset: number % BLOCKS * BLOCK, ..self }
     }
 }
 

@@ -446,6 +446,29 @@ async fn of_two_processes_the_late_one_is_told_and_takes_the_world_up_again() {
 }
 
 #[tokio::test]
+async fn a_world_that_is_restored_under_an_open_backend_is_found_before_a_machine_is_made_twice() {
+    let (old, new) = (server().await, server().await);
+    let made = Process::start_on(Settings::default(), Arc::new(store(&old))).await;
+    for name in ["vm-1", "vm-2"] {
+        made.backend.create(&order(name)).await.unwrap();
+    }
+    let early = Process::start_on(Settings::default(), Arc::new(store(&new))).await;
+    let (heads, records): (Vec<_>, Vec<_>) =
+        objects(&old).await.into_iter().partition(|object| object.immutable.is_none());
+    // Without its head a world is not whole, and nobody takes it for an empty one.
+    for mut object in records.into_iter().chain(heads) {
+        let found = store(&new).load().await;
+        assert!(found.as_ref().map_or(true, |stored| *stored == Stored::default()), "{found:?}");
+        object.metadata.resource_version = None;
+        config_maps(&new).create(&PostParams::default(), &object).await.unwrap();
+    }
+    assert!(early.backend.create(&order("vm-1")).await.is_err(), "it does not know what is there");
+    assert_eq!(early.snapshot(), made.snapshot());
+    early.backend.create(&order("vm-1")).await.unwrap();
+    assert_eq!(early.snapshot(), made.snapshot(), "it is there already");
+}
+
+#[tokio::test]
 async fn a_world_of_five_thousand_machines_is_taken_up_in_a_few_requests() {
     const COUNT: usize = 5_000;
     let server = server().await;

@@ -82,6 +82,10 @@ impl WorldStore for SlowStore {
     async fn replace(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError> {
         self.inner.replace(expected, record).await
     }
+
+    async fn delete_all(&self) -> Result<(), StoreError> {
+        self.inner.delete_all().await
+    }
 }
 
 #[tokio::test]

@@ -212,3 +212,20 @@ async fn the_settings_follow_from_the_provider() {
         }
     );
 }
+
+#[tokio::test]
+async fn the_machines_of_two_worlds_have_other_numbers_and_addresses_and_those_of_one_always_the_same() {
+    let mut seen = Vec::new();
+    for name in ["world-default-rack-one-1", "world-default-rack-two-2", "world-default-rack-one-1"] {
+        let process = Process::start(Settings::default().in_world(name)).await;
+        process.backend.create(&order("vm")).await.unwrap();
+        process.settle();
+        let found = process.backend.inspect(|world| {
+            world.machines().map(|machine| (machine.id, machine.addresses())).collect::<Vec<_>>()
+        });
+        assert!(matches!(&found[..], [(_, addresses)] if addresses.len() == 1), "{found:?}");
+        seen.push(found);
+    }
+    assert_eq!(seen[0], seen[2]);
+    assert_ne!(seen[0], seen[1]);
+}

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Refusal, is_paused,
-    machine::{Identity, annotation, full_name, has_finalizer, has_own_identity, identity, placement},
+    machine::{Identity, annotation, full_name, has_own_identity, identity, may_be_made, placement},
     permits,
 };
 
@@ -179,7 +179,8 @@ fn standing(snapshot: &Snapshot<'_>, member: &Member<'_>) -> Standing {
     let is_leaving = machine.metadata.deletion_timestamp.is_some();
     let is_untouchable = is_leaving || !has_own_identity(machine);
     let placed = placement(machine);
-    if placed.is_some() && (is_untouchable || is_paused(&machine.metadata) || has_finalizer(machine)) {
+    if placed.is_some() && (is_untouchable || is_paused(&machine.metadata) || may_be_made(&machine.metadata))
+    {
         return Standing::Stays;
     }
     if is_untouchable {

@@ -16,6 +16,7 @@ use k8s_openapi::{
     api::coordination::v1::Lease,
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
 };
+use serde::Serialize;
 use vitistack_types::{
     conditions::{self, reason},
     labels,
@@ -51,7 +52,8 @@ pub struct World {
 }
 
 /// Something that an operator told of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Told {
     /// When it was last told.
     pub at: Timestamp,
@@ -64,7 +66,8 @@ pub struct Told {
 }
 
 /// One object in the chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Link {
     /// Which, such as `MachineProvider default/simulated-a`.
     pub object: String,
@@ -75,7 +78,8 @@ pub struct Link {
 }
 
 /// Whether an object does its part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Standing {
     /// It does.
     Well,
@@ -92,7 +96,8 @@ impl Standing {
 }
 
 /// What stands in the way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Cause {
     /// The object that has to change, or that is waited for.
     pub object: String,
@@ -101,21 +106,26 @@ pub struct Cause {
     /// The sentence, as conditions and events have it.
     pub message: String,
     /// Since when, as far as known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// What happens by itself, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// What a person can do beyond what the sentence says.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub to_do: Option<String>,
 }
 
 /// Why an object is as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// The object, such as `Machine default/web-1`.
     pub subject: String,
     /// From what is wanted to what stands in the way.
     pub chain: Vec<Link>,
     /// What stands in the way; none if nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     /// What was told of the subject and of what stands in its way, oldest first.
     pub tried: Vec<Told>,

@@ -50,7 +50,9 @@ pub fn acting(operator: &str, world: &World) -> Acting {
     let Some(lease) = leases.iter().find(is_its) else { return Acting::No(None) };
     let spec = lease.spec.clone().unwrap_or_default();
     let renewed = spec.renew_time.map(|time| time.0);
-    let is_fresh = renewed.is_some_and(|renewed| world.now.duration_since(renewed) < RENEWED_WITHIN);
+    let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
+    let is_fresh =
+        renewed.is_some_and(|renewed| world.now.duration_since(renewed) < RENEWED_WITHIN.max(lasts));
     match spec.holder_identity.filter(|holder| !holder.is_empty()) {
         Some(holder) if is_fresh => Acting::Yes(holder),
         _ => Acting::No(renewed),

@@ -24,9 +24,9 @@ pub enum Adoption {
     },
 }
 
-/// Judges one Machine among all others of the cluster.
+/// Judges one Machine among all others of the cluster, or among those of its identity.
 #[must_use]
-pub fn adoption(machine: &Machine, others: &[Machine]) -> Adoption {
+pub fn adoption(machine: &Machine, others: &[&Machine]) -> Adoption {
     let annotation = |name: &str| machine.metadata.annotations.as_ref()?.get(name);
     let uid = machine.metadata.uid.clone().unwrap_or_default();
     match annotation(labels::IDENTITY) {
@@ -36,8 +36,9 @@ pub fn adoption(machine: &Machine, others: &[Machine]) -> Adoption {
         }
         Some(_) => {}
     }
-    let is_twin =
-        |other: &&Machine| other.metadata.uid != machine.metadata.uid && identity(other) == identity(machine);
+    let is_twin = |other: &&&Machine| {
+        other.metadata.uid != machine.metadata.uid && identity(other) == identity(machine)
+    };
     if let Some(twin) = others.iter().find(is_twin) {
         let place = |part: &Option<String>| part.clone().unwrap_or_default();
         let (namespace, name) = (place(&twin.metadata.namespace), place(&twin.metadata.name));
@@ -65,7 +66,7 @@ mod tests {
     fn a_restored_machine_may_have_the_identity_that_it_carries() {
         let restored = machine("web", "new", &[(labels::IDENTITY, "old")]);
         let stranger = machine("db", "other", &[(labels::IDENTITY, "other")]);
-        let all = [restored.clone(), stranger];
+        let all = [&restored, &stranger];
         assert_eq!(adoption(&restored, &all), Adoption::Possible { uid: "new".to_owned() });
     }
 
@@ -76,7 +77,7 @@ mod tests {
             machine("web", "own", &[(labels::IDENTITY, "own")]),
             machine("web", "new", &[(labels::IDENTITY, "old"), (labels::ADOPTED, "new")]),
         ] {
-            let judged = adoption(&machine, std::slice::from_ref(&machine));
+            let judged = adoption(&machine, &[&machine]);
             assert!(matches!(judged, Adoption::NotNeeded { .. }), "{judged:?}");
         }
     }
@@ -85,7 +86,7 @@ mod tests {
     fn a_twin_is_named_even_if_it_never_carried_its_identity_as_an_annotation() {
         let restored = machine("web", "new", &[(labels::IDENTITY, "old"), (labels::ADOPTED, "new")]);
         let original = machine("web-original", "old", &[]);
-        let judged = adoption(&restored, &[restored.clone(), original]);
+        let judged = adoption(&restored, &[&restored, &original]);
         assert_eq!(judged, Adoption::HeldBy { twin: "shop/web-original".to_owned() });
     }
 }

@@ -1,5 +1,6 @@
 //! Which provider a Machine is on, or goes to.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use vitistack_types::{
     ObjectReference,
     conditions::reason,
@@ -39,7 +40,7 @@ pub fn locate(machine: &Machine, places: &Places<'_>) -> Location {
         Some(provider_name) => agreed(machine, provider_name, places).map_or_else(Location::Nowhere, |()| {
             if is_provider(provider_name, places) {
                 Location::At(provider_name.to_owned())
-            } else if machine.spec.datacenter_ref.is_some() && !has_finalizer(machine) {
+            } else if machine.spec.datacenter_ref.is_some() && !may_be_made(&machine.metadata) {
                 // Nothing was made there, so another provider can take it.
                 Location::Undecided
             } else {
@@ -77,6 +78,15 @@ pub fn placement(machine: &Machine) -> Option<&str> {
 #[must_use]
 pub fn has_finalizer(machine: &Machine) -> bool {
     machine.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP)
+}
+
+/// Whether something real may be on the provider of its placement: it has the finalizer, or came with the identity of a
+/// machine that was made there before it was restored.
+#[must_use]
+pub fn may_be_made(machine: &ObjectMeta) -> bool {
+    let carried = machine.annotations.as_ref().and_then(|annotations| annotations.get(labels::IDENTITY));
+    machine.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP)
+        || carried.is_some_and(|carried| machine.uid.as_ref() != Some(carried))
 }
 
 /// `namespace/name` of what is referred to from a namespace.

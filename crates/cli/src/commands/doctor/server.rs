@@ -16,6 +16,9 @@ const CLOSE: SignedDuration = SignedDuration::from_secs(3);
 /// A certificate or a token that is just made would not be valid yet.
 const FAR: SignedDuration = SignedDuration::from_secs(60);
 
+/// What the embedded API has in its version.
+const EMBEDDED: &str = "+vitistack-";
+
 /// What the server said of itself.
 pub struct Server {
     version: String,
@@ -57,9 +60,9 @@ impl Server {
         Timestamp::now() + self.ahead.unwrap_or_default()
     }
 
-    /// Whether it is the one of `vitistack up`.
+    /// Whether it is the API of `vitistack up`, which has no nodes.
     pub fn is_embedded(&self) -> bool {
-        self.version.contains("+vitistack-")
+        self.version.contains(EMBEDDED)
     }
 
     /// What is to be said.

@@ -33,7 +33,7 @@ use crate::{
         ReleaseNothingSnafu, decode, is_paused, patch, read, refuse_other_kinds, title,
     },
     cluster::{Cluster, ClusterArgs},
-    kinds::Target,
+    kinds::{NameError, Target},
     output::Console,
 };
 
@@ -47,7 +47,7 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
     after_help = "The machine keeps running, with its disks. A ConfigMap released-NAME tells what it is, so that it can be found again.\n\nExamples:\n  vitistack release machine/web-1 --dry-run\n  vitistack release machine web-1\n  kubectl get configmaps -l vitistack.io/released=true"
 )]
 pub struct ReleaseArgs {
-    /// The machine, as machine/NAME or machine NAME
+    /// The machine, as machine/NAME, machine NAME or NAME
     #[arg(required = true, num_args = 1..=2, value_name = "KIND/NAME")]
     target: Vec<String>,
     /// Only say what would be done, after the server was asked whether it may be
@@ -62,7 +62,7 @@ pub struct ReleaseArgs {
 
 /// Lets go of it.
 pub async fn run(arguments: &ReleaseArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
-    let target = Target::read(&arguments.target).context(NameObjectSnafu)?;
+    let target = one(&arguments.target).context(NameObjectSnafu)?;
     refuse_other_kinds(&target)?;
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let mut found = Found::read(&cluster, target).await?;
@@ -84,6 +84,15 @@ pub async fn run(arguments: &ReleaseArgs, console: &mut Console<'_>) -> Result<E
     )
     .context(WriteOutputSnafu)?;
     Ok(Ending::Done)
+}
+
+/// The one machine that the words name.
+fn one(words: &[String]) -> Result<Target, NameError> {
+    let mut targets = Target::read_all(words)?;
+    match targets.pop() {
+        Some(target) if targets.is_empty() => Ok(target),
+        _ => Target::read(&[words.join(" ")]),
+    }
 }
 
 /// Everything that a release is about.

@@ -12,7 +12,7 @@ use vitistack_types::{labels::SYSTEM_NAMESPACE, samples};
 use crate::kinds::{KnownKind, NameError};
 
 /// The name under which objects are applied.
-const MANAGER: &str = "vitistack-up";
+pub const MANAGER: &str = "vitistack-up";
 
 /// The object that says that the samples were applied once: what a user deleted stays deleted.
 const MARK: &str = "vitistack-up";
@@ -54,11 +54,11 @@ pub async fn prepare(client: &Client) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Applies the samples, unless that was done before.
-pub async fn show(client: &Client) -> Result<(), DemoError> {
+/// Applies the samples, unless that was done before. Says whether it did.
+pub async fn show(client: &Client) -> Result<bool, DemoError> {
     let marks: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
     if marks.get_opt(MARK).await.context(ApplyObjectSnafu { name: MARK })?.is_some() {
-        return Ok(());
+        return Ok(false);
     }
     for object in objects()? {
         let name = object.name_any();
@@ -80,7 +80,7 @@ pub async fn show(client: &Client) -> Result<(), DemoError> {
         ..ConfigMap::default()
     };
     marks.create(&PostParams::default(), &mark).await.context(ApplyObjectSnafu { name: MARK })?;
-    Ok(())
+    Ok(true)
 }
 
 /// Everything that is shown, in an order in which it can be applied.

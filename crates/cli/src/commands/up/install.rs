@@ -12,6 +12,8 @@ use snafu::{ResultExt, Snafu};
 use vitistack_clients::kubernetes::explain;
 use vitistack_types::definitions as known;
 
+use crate::manifests;
+
 /// The name under which definitions are applied, the same as kubectl's so that either may do it.
 const MANAGER: &str = "kubectl";
 
@@ -30,6 +32,9 @@ pub enum InstallError {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
+    /// Indicates that a definition could not be made.
+    #[snafu(display("{source}"))]
+    MakeDefinition { source: manifests::Error },
     /// Indicates that the cluster refused a definition.
     #[snafu(display(
         "failed to install {name}: {}; whoever installs needs the right to patch customresourcedefinitions",
@@ -60,6 +65,7 @@ pub async fn definitions(client: &Client) -> Result<(), InstallError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in known() {
         let name = definition.name_any();
+        let definition = manifests::definition(&definition).context(MakeDefinitionSnafu)?;
         api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&definition))
             .await
             .context(ApplyDefinitionSnafu { name: &name })?;

@@ -2,13 +2,14 @@
 
 mod demo;
 mod install;
+mod leases;
 mod progress;
 
 use std::{
     collections::BTreeSet,
     fs::OpenOptions,
     io,
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
@@ -87,6 +88,9 @@ pub enum UpError {
     WriteOutput { source: io::Error },
 }
 
+/// The file of the data directory that says where the API was the last time.
+const ADDRESS: &str = "address";
+
 /// The settings of operators, at their defaults.
 #[derive(Parser)]
 struct Defaults {
@@ -113,11 +117,20 @@ pub async fn run(arguments: &UpArgs, console: &mut Console<'_>) -> Result<Ending
     let kit = settings(arguments);
     let serving = if arguments.kubeconfig.is_none() {
         let data_dir = Some(arguments.data_dir.clone());
-        Some(serve(ServeOptions { listen: arguments.listen, data_dir, kubeconfig: None }).await?)
+        let (listen, taken) = listen(arguments);
+        let serving = serve(ServeOptions { listen, data_dir, kubeconfig: None }).await?;
+        if let Some(taken) = taken {
+            let text = "where the API was the last time, is taken: it has another port now";
+            writeln!(console.errors, "{taken}, {text}")?;
+        }
+        Some(serving)
     } else {
         None
     };
     let telemetry = start_log(&arguments.data_dir, &kit)?;
+    if let Some(serving) = &serving {
+        std::fs::write(arguments.data_dir.join(ADDRESS), serving.address.to_string())?;
+    }
     let client = match &serving {
         Some(serving) => Client::new(serving.server.service(), "default"),
         None => client_from(&kit).await?,
@@ -128,6 +141,21 @@ pub async fn run(arguments: &UpArgs, console: &mut Console<'_>) -> Result<Ending
     }
     telemetry.finish().await;
     ended
+}
+
+/// Where to listen: where nobody said otherwise, on the port of the last time, which may be written down elsewhere; with
+/// that port if somebody else has it.
+fn listen(arguments: &UpArgs) -> (SocketAddr, Option<SocketAddr>) {
+    let last = std::fs::read_to_string(arguments.data_dir.join(ADDRESS));
+    let last = last.ok().and_then(|text| text.trim().parse::<SocketAddr>().ok());
+    let Some(last) = last.filter(|last| arguments.listen.port() == 0 && last.ip() == arguments.listen.ip())
+    else {
+        return (arguments.listen, None);
+    };
+    match TcpListener::bind(last) {
+        Ok(_) => (last, None),
+        Err(_) => (arguments.listen, Some(last)),
+    }
 }
 
 /// The log goes to a file: the terminal is for what a person wants to read.
@@ -167,13 +195,16 @@ async fn work(
         stores: stores(&client, SYSTEM_NAMESPACE),
         is_own_cluster_offered: !is_own,
     };
+    if is_own {
+        leases::take(&client).await?;
+    }
     let mut process = Process::new(kit, client.clone());
     operators::add(&mut process, &client, &options);
     let running = tokio::spawn(process.run(end.clone()));
     if is_own && !arguments.empty {
-        demo::show(&client).await?;
+        let is_new = demo::show(&client).await?;
         tokio::select! {
-            told = progress::tell(&client, console) => told?,
+            told = progress::tell(&client, is_new, console) => told?,
             () = end.cancelled() => {}
         }
     }
@@ -184,6 +215,9 @@ async fn work(
     // A panic in there was told by its own task.
     if let Ok(ended) = running.await {
         ended?;
+    }
+    if is_own {
+        leases::give_back(&client).await;
     }
     writeln!(console.output, "\nStopped.")?;
     Ok(Ending::Done)

@@ -21,8 +21,8 @@ const WIDTH: usize = 30;
 /// Beyond this nobody waits any more: what is not Running by then says why itself.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Tells until every machine runs.
-pub async fn tell(client: &Client, console: &mut Console<'_>) -> io::Result<()> {
+/// Tells until every machine runs. Where the samples were there before, nobody waits for what was not running then.
+pub async fn tell(client: &Client, is_new: bool, console: &mut Console<'_>) -> io::Result<()> {
     let began = Instant::now();
     let machines: Api<Machine> = Api::all(client.clone());
     let mut events = watcher(machines, watcher::Config::default()).boxed();
@@ -51,7 +51,7 @@ pub async fn tell(client: &Client, console: &mut Console<'_>) -> io::Result<()> 
         let running = phases.values().filter(|phase| **phase == Some(MachinePhase::Running)).count();
         if is_listed {
             draw(console, running, phases.len())?;
-            if running == phases.len() {
+            if running == phases.len() || !is_new {
                 break;
             }
         }
@@ -60,12 +60,8 @@ pub async fn tell(client: &Client, console: &mut Console<'_>) -> io::Result<()> 
     if console.terminal.is_terminal {
         write!(console.output, "\r\x1b[K")?;
     }
-    writeln!(
-        console.output,
-        "{running} of {} machines run after {:.1} s.",
-        phases.len(),
-        began.elapsed().as_secs_f64()
-    )?;
+    let after = if is_new { format!(" after {:.1} s", began.elapsed().as_secs_f64()) } else { String::new() };
+    writeln!(console.output, "{running} of {} machines run{after}.", phases.len())?;
     console.output.flush()
 }
 

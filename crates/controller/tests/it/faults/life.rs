@@ -410,4 +410,8 @@ impl WorldStore for LifeStore {
     async fn replace(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError> {
         self.write(expected, record, true).await
     }
+
+    async fn delete_all(&self) -> Result<(), StoreError> {
+        self.inner.delete_all().await
+    }
 }

@@ -81,6 +81,10 @@ impl WorldStore for FileStore {
     async fn replace(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError> {
         self.with(move |journal| journal.replace(expected, &record)).await
     }
+
+    async fn delete_all(&self) -> Result<(), StoreError> {
+        self.with(Journal::delete).await
+    }
 }
 
 impl Journal {
@@ -129,6 +133,14 @@ impl Journal {
         self.length = size(&content);
         self.version = expected.saturating_add(1);
         Ok(self.version)
+    }
+
+    fn delete(&mut self) -> Result<(), StoreError> {
+        (self.file, self.length, self.version) = (None, 0, 0);
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.with_context(|_| self.failed("delete")),
+        }
     }
 
     fn failed(&self, action: &'static str) -> ReachStoreSnafu<&'static str, String> {

@@ -61,4 +61,9 @@ impl WorldStore for MemoryStore {
     async fn replace(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError> {
         self.write(expected, record, true)
     }
+
+    async fn delete_all(&self) -> Result<(), StoreError> {
+        self.lock().0 = Stored::default();
+        Ok(())
+    }
 }

@@ -71,4 +71,7 @@ pub trait WorldStore: Send + Sync + 'static {
 
     /// Puts one record in the place of all, wholly or not at all, and returns the new version.
     async fn replace(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError>;
+
+    /// Deletes the world, for when its provider is gone. Can be asked again, also after it was cut short.
+    async fn delete_all(&self) -> Result<(), StoreError>;
 }

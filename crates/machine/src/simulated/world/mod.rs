@@ -27,8 +27,13 @@ use super::{
     faults::{Dice, OrderedFaults},
 };
 
-/// The number of the first machine.
+/// The lowest number of a machine.
 const FIRST_ID: u64 = 100;
+
+/// The number of the first machine of a world.
+fn first_id(settings: &Settings) -> u64 {
+    FIRST_ID.saturating_add(settings.number_offset)
+}
 
 /// A world: its machines and volumes, and the order in which things are found and end.
 #[derive(Clone, Debug)]
@@ -77,11 +82,12 @@ impl World {
     /// A world with nothing in it.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
+        let next_machine = first_id(&settings);
         Self {
             settings,
             faults: OrderedFaults::default(),
             time: Timestamp::MIN,
-            counters: save::Counters { next_machine: FIRST_ID, next_volume: 1, dice: Dice::default() },
+            counters: save::Counters { next_machine, next_volume: 1, dice: Dice::default() },
             machines: BTreeMap::new(),
             volumes: BTreeMap::new(),
             failures: BTreeMap::new(),

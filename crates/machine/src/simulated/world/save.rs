@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use snafu::{ResultExt, Snafu};
 
-use super::{FIRST_ID, Machine, Volume, World, failure::Failed};
+use super::{Machine, Volume, World, failure::Failed, first_id};
 use crate::simulated::{Settings, faults::Dice};
 
 /// Indicates that bytes are not a saved world.
@@ -132,8 +132,9 @@ impl World {
         }
         world.machines.values().for_each(|machine| world.index.add_machine(machine));
         world.volumes.values().for_each(|volume| world.index.add_volume(volume));
-        world.index.free_ids =
-            (FIRST_ID..world.counters.next_machine).filter(|id| !world.machines.contains_key(id)).collect();
+        world.index.free_ids = (first_id(&world.settings)..world.counters.next_machine)
+            .filter(|id| !world.machines.contains_key(id))
+            .collect();
         world.advance(now);
         Ok(world)
     }

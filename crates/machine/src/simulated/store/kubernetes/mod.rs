@@ -43,9 +43,12 @@ const NAME_LIMIT: usize = 63;
 
 /// The name of the world of a provider: valid as the beginning of an object's name and as a label, and never that of two
 /// providers, also when one took the name of another that is gone.
+///
+/// The identity is what a user may write. Namespace and name are not, and only one provider has them at a time: so nobody
+/// reaches the world of another by writing down its identity.
 #[must_use]
-pub fn world_name(provider_namespace: &str, provider_name: &str, provider_uid: &str) -> String {
-    let print = fingerprint(&json!([provider_namespace, provider_name, provider_uid]));
+pub fn world_name(provider_namespace: &str, provider_name: &str, identity: &str) -> String {
+    let print = fingerprint(&json!([provider_namespace, provider_name, identity]));
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let limit = NAME_LIMIT.saturating_sub(print.len()).saturating_sub(1);
     let stem: String =
@@ -77,15 +80,6 @@ impl KubernetesStore {
             objects,
             position: Mutex::default(),
         }
-    }
-
-    /// Deletes the world, for when its provider is gone. Can be asked again.
-    pub async fn delete_all(&self) -> Result<(), StoreError> {
-        let mut position = self.position.lock().await;
-        *position = None;
-        // The head goes first: whoever writes meanwhile finds it gone and takes its record back.
-        self.delete(&self.objects.world).await?;
-        self.delete_selected(None).await
     }
 
     fn failed(&self, action: &'static str) -> impl FnOnce(kube::Error) -> StoreError {
@@ -320,6 +314,14 @@ impl WorldStore for KubernetesStore {
             }
         }
         Ok(known.version())
+    }
+
+    async fn delete_all(&self) -> Result<(), StoreError> {
+        let mut position = self.position.lock().await;
+        *position = None;
+        // The head goes first: whoever writes meanwhile finds it gone and takes its record back.
+        self.delete(&self.objects.world).await?;
+        self.delete_selected(None).await
     }
 }
 
