@@ -38,7 +38,7 @@ pub struct House {
     pub server: ApiServer,
     pub often: KitArgs,
     pub never: KitArgs,
-    store: WitnessedStore,
+    pub store: WitnessedStore,
     client: Client,
     clock: RuntimeClock,
     uids: Arc<Mutex<Random>>,
@@ -73,8 +73,6 @@ impl House {
     /// Plays a scenario. `expected` is how things stood each time they had settled in the calm play; none is the calm play.
     pub async fn play(&self, scenario: &Scenario, plan: &Plan, expected: Option<&[State]>) -> Play {
         *lock(&self.uids) = Random::new(plan.seed, 4);
-        // What the plays before have left of history slows the next ones down.
-        self.server.store().compact();
         let script = Script::new(self.clock, plan, expected.is_none());
         self.store.tell(&script.witness);
         let scene = Scene {

@@ -289,7 +289,7 @@ impl Author {
         };
         if self.is_contested() {
             let spec = json!({ "template": "small", "datacenterRef": { "name": "dc" } });
-            self.put(slot, spec);
+            self.put(slot, &spec);
             return;
         }
         let template = match self.random.below(5) {
@@ -323,7 +323,7 @@ impl Author {
         if self.random.is(15) {
             spec["powerState"] = json!("Stopped");
         }
-        self.put(slot, spec);
+        self.put(slot, &spec);
     }
 
     /// Where a Machine of a Datacenter leaves what is kept depends on where it was, and the next one of its name finds it
@@ -332,7 +332,7 @@ impl Author {
         if spec["datacenterRef"].is_null() { self.random.one(&["Retain", "Delete"]) } else { "Delete" }
     }
 
-    fn put(&mut self, slot: usize, spec: Value) {
+    fn put(&mut self, slot: usize, spec: &Value) {
         self.last = slot;
         self.machines[slot] = Known { spec: Some(spec.clone()), disks: 1, ..Known::default() };
         let words = format!("creates Machine {}: {spec}", name(slot));

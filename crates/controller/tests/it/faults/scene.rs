@@ -32,6 +32,8 @@ const LIMIT: Duration = Duration::from_mins(40);
 const LOOK: Duration = Duration::from_millis(700);
 /// Nothing has changed for so long: things have come to rest. Longer than any task and any early backoff.
 const REST: Duration = Duration::from_secs(12);
+/// The same where providers are asked for their health, which may bring news half a minute later.
+const REST_OF_PROVIDERS: Duration = Duration::from_secs(35);
 /// Three resyncs, and a moment.
 const RESYNCS: Duration = Duration::from_secs(31);
 
@@ -134,9 +136,10 @@ impl Scene {
     /// Waits until nothing has changed for a while.
     async fn rest(&self) -> Result<State, String> {
         let began = self.script.clock.elapsed();
+        let quiet = if self.pool.is_some() { REST_OF_PROVIDERS } else { REST };
         loop {
             let before = self.script.activity();
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(quiet).await;
             self.problems()?;
             if self.script.activity() == before && self.script.dead.load(Ordering::SeqCst) == 0 {
                 return Ok(self.state().await);
@@ -234,7 +237,7 @@ impl Scene {
         let played = self.act_out(scenario, plan, expected, &mut processes).await;
         processes.set(false).await;
         drop(processes);
-        self.clear(scenario).await;
+        house.store.clear().await;
         played
     }
 
@@ -279,7 +282,9 @@ impl Scene {
         script.end_faults();
         for provider in &scenario.providers {
             let spec = Self::provider_spec(scenario, plan, provider, false, false);
-            self.change("MachineProvider", provider, &json!({ "spec": spec })).await;
+            if spec != Self::provider_spec(scenario, plan, provider, true, false) {
+                self.change("MachineProvider", provider, &json!({ "spec": spec })).await;
+            }
         }
         processes.are_up().await;
         if let Some(expected) = expected.and_then(<[State]>::last) {
@@ -369,25 +374,5 @@ impl Scene {
         }
         let problems = violations(&[], &self.providers().await, self.script.clock.now());
         if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
-    }
-
-    /// Takes everything away, so that the next play begins with nothing.
-    async fn clear(&self, scenario: &Scenario) {
-        for machine in self.machines() {
-            let name = machine.metadata.name.clone().unwrap_or_default();
-            self.change("Machine", &name, &json!({ "metadata": { "finalizers": null } })).await;
-            let _ = self.api("Machine").delete(&name, &DeleteParams::default()).await;
-        }
-        for provider in &scenario.providers {
-            self.change("MachineProvider", provider, &json!({ "metadata": { "finalizers": null } })).await;
-            let _ = self.api("MachineProvider").delete(provider, &DeleteParams::default()).await;
-        }
-        for action in &scenario.actions {
-            if let Deed::Create { kind, name, .. } = &action.deed
-                && *kind != "Machine"
-            {
-                let _ = self.api(kind).delete(name, &DeleteParams::default()).await;
-            }
-        }
     }
 }

@@ -7,7 +7,9 @@ use std::sync::{
 
 use async_trait::async_trait;
 use vitistack_apiserver::store::{
-    Compacted, Entry, Key, Page, Scope, Start, Store, Subscription, Write, WriteError, memory::MemoryStore,
+    Compacted, Entry, Expect, Key, Page, Scope, Start, Store, Subscription, Write, WriteError,
+    document::{self, Draft},
+    memory::MemoryStore,
 };
 
 use super::{life::lock, witness::Witness};
@@ -25,6 +27,17 @@ tokio::task_local! {
     pub static WRITER: Writer;
 }
 
+/// What a play can leave.
+const LEFT: [&str; 7] = [
+    "vitistack.io/machines",
+    "vitistack.io/machineproviders",
+    "vitistack.io/datacenters",
+    "vitistack.io/networkconfigurations",
+    "vitistack.io/machineclasses",
+    "coordination.k8s.io/leases",
+    "/secrets",
+];
+
 /// A store in memory that tells of every write. A clone is the same store.
 #[derive(Clone, Default)]
 pub struct WitnessedStore {
@@ -36,6 +49,23 @@ impl WitnessedStore {
     /// From here on this one is told.
     pub fn tell(&self, witness: &Arc<Witness>) {
         *lock(&self.witness) = Some(Arc::clone(witness));
+    }
+
+    /// Takes away everything that a play can leave, past the API, so that the next one begins with nothing. Nobody is told.
+    pub async fn clear(&self) {
+        lock(&self.witness).take();
+        for resource in LEFT {
+            let scope = Scope { resource: Arc::from(resource), namespace: None };
+            for (path, entry) in self.inner.list(&scope, None, None, None).unwrap().entries {
+                let (namespace, name) = path.split_once('/').unwrap_or(("", &path));
+                let (namespace, name) = (namespace.to_owned(), name.to_owned());
+                let key = Key { resource: Arc::clone(&scope.resource), namespace, name };
+                let draft = Draft::new(&document::parse(&entry.bytes));
+                let expect = Expect::Version(entry.version);
+                self.inner.write(Write { key, expect, draft, remove: true }).await.unwrap();
+            }
+        }
+        self.inner.compact();
     }
 }
 

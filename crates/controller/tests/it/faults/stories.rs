@@ -51,7 +51,7 @@ fn restart_at(time: &str) -> Value {
 /// wrong.
 fn break_off(actions: &[Action]) {
     for latency in [Duration::ZERO, Duration::from_secs(2)] {
-        break_off_on(Scenario {
+        break_off_on(&Scenario {
             providers: vec!["provider-a".to_owned()],
             pool: None,
             latency,
@@ -71,7 +71,7 @@ fn break_off_in_datacenter(quota: Option<u64>, actions: &[Action]) {
     };
     let content = pool.datacenter();
     let datacenter = Deed::Create { kind: "Datacenter", name: "dc".to_owned(), content };
-    break_off_on(Scenario {
+    break_off_on(&Scenario {
         providers: pool.providers.iter().map(|(name, _)| name.clone()).collect(),
         pool: Some(pool),
         latency: Duration::ZERO,
@@ -81,17 +81,17 @@ fn break_off_in_datacenter(quota: Option<u64>, actions: &[Action]) {
     });
 }
 
-fn break_off_on(scenario: Scenario) {
+fn break_off_on(scenario: &Scenario) {
     play(async {
         let house = House::new().await;
-        let calm = calm(&house, &scenario).await.unwrap_or_else(|told| panic!("{told}"));
+        let calm = calm(&house, scenario).await.unwrap_or_else(|told| panic!("{told}"));
         let (writes, steps) = calm.counts;
         let writes = (1..=writes).flat_map(|number| [Point::BeforeWrite(number), Point::AfterWrite(number)]);
         let steps = (1..=steps).flat_map(|number| [Point::BeforeStep(number), Point::AfterStep(number)]);
         let trips = (1..=calm.counts.0)
             .flat_map(|number| [Trip::Conflict, Trip::Unheard].map(|trip| Plan::trip(number, trip)));
         for plan in writes.chain(steps).map(Plan::crash).chain(trips) {
-            let play = house.play(&scenario, &plan, Some(&calm.settled)).await;
+            let play = house.play(scenario, &plan, Some(&calm.settled)).await;
             if let Some(problem) = play.problem {
                 let Plan { crashes, trips, .. } = plan;
                 panic!(
@@ -187,7 +187,7 @@ fn a_machine_over_the_quota_gets_in_when_another_goes_wherever_the_operators_die
 fn a_machine_without_its_datacenter_is_told_so_wherever_the_operators_die() {
     let change = change("switches vm off", json!({ "spec": { "powerState": "Stopped" } }));
     let pool = Pool { providers: vec![("pool-a".to_owned(), None)], quota: None, is_contested: false };
-    break_off_on(Scenario {
+    break_off_on(&Scenario {
         providers: vec!["pool-a".to_owned()],
         pool: Some(pool),
         latency: Duration::ZERO,
