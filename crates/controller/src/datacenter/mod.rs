@@ -249,6 +249,7 @@ impl DatacenterReconciler {
                     is_overtaken = true;
                     self.assumed().forget(&uid);
                 }
+                Ok(Written::NotTold) => is_overtaken = true,
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
@@ -303,7 +304,12 @@ impl Reconciler<Machine> for OrphanReconciler {
             return Ok(Outcome::Done);
         }
         let refusal = missing_datacenter(&machine);
-        refuse(&self.caches.client, &self.events, &machine, &refusal, self.caches.now()).await?;
-        Ok(Outcome::Done)
+        let is_told =
+            refuse(&self.caches.client, &self.events, &machine, &refusal, self.caches.now()).await?;
+        if is_told {
+            return Ok(Outcome::Done);
+        }
+        let waiting_for = "what others wrote meanwhile".to_owned();
+        Ok(Outcome::Wait { waiting_for, after: AFTER_OVERTAKEN })
     }
 }

@@ -37,6 +37,8 @@ pub(super) enum Written<'a> {
     Told(&'a Machine),
     /// Somebody was faster, or the Machine is gone. Holds its UID.
     Overtaken(String),
+    /// The same, of a status.
+    NotTold,
 }
 
 /// What has to be written to carry a verdict out, if anything.
@@ -102,8 +104,8 @@ pub(super) async fn carry_out<'a>(
             }
         }
         Write::Status(machine, status) => {
-            tell_machine(client, events, machine, &status).await?;
-            Ok(Written::Told(machine))
+            let is_told = tell_machine(client, events, machine, &status).await?;
+            Ok(if is_told { Written::Told(machine) } else { Written::NotTold })
         }
     }
 }
@@ -125,14 +127,15 @@ async fn announce(events: &Events, machine: &Machine, verdict: &Verdict) {
     events.publish(severity, &machine.object_ref(&()), reason, note).await;
 }
 
-/// Tells why a Machine is not placed: a refusal that nobody but the given one has to say.
+/// Tells why a Machine is not placed: a refusal that nobody but the given one has to say. Says whether it stands; else
+/// the Machine changed or went meanwhile.
 pub(super) async fn refuse(
     client: &Client,
     events: &Events,
     machine: &Machine,
     refusal: &Refusal,
     now: jiff::Timestamp,
-) -> Result<(), ReconcileError> {
+) -> Result<bool, ReconcileError> {
     tell_machine(client, events, machine, &refused_machine(machine, refusal, now)).await
 }
 
@@ -141,11 +144,11 @@ async fn tell_machine(
     events: &Events,
     machine: &Machine,
     status: &MachineStatus,
-) -> Result<(), ReconcileError> {
+) -> Result<bool, ReconcileError> {
     let applied = apply_status(client, FIELD_MANAGER, machine, machine.status.as_ref(), status).await;
     match applied {
-        Ok(Applied::Unchanged) => Ok(()),
-        Err(StatusError::ApplyStatus { source, .. }) if is_overtaken(&source) => Ok(()),
+        Ok(Applied::Unchanged) => Ok(true),
+        Err(StatusError::ApplyStatus { source, .. }) if is_overtaken(&source) => Ok(false),
         Err(error) => Err(ReconcileError::from_source("ApplyStatus", error)),
         Ok(Applied::Written) => {
             let ready = |status: &MachineStatus| {
@@ -159,7 +162,7 @@ async fn tell_machine(
             {
                 events.publish(Severity::Warning, &machine.object_ref(&()), &reason, &message).await;
             }
-            Ok(())
+            Ok(true)
         }
     }
 }

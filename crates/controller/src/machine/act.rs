@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ListParams, ObjectMeta, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tracing::Instrument;
@@ -46,6 +46,8 @@ pub(super) enum StepError {
     Outdated,
     /// The Machine could not be written.
     Write(kube::Error),
+    /// The Machine could not be read again.
+    Read(kube::Error),
 }
 
 /// What the steps are carried out with.
@@ -58,15 +60,26 @@ pub(super) struct Hands<'a> {
 }
 
 impl MachineReconciler {
-    /// Carries the steps out. `machine` becomes what the API server made of it.
+    /// Carries the steps out. `machine` becomes what the API server made of it. `is_confirmed` says, and comes to say, that
+    /// the API server was seen to have it claimed for this provider.
     pub(super) async fn act(
         &self,
         machine: &mut Machine,
         steps: &[Step],
         hands: &Hands<'_>,
+        is_confirmed: &mut bool,
     ) -> Result<Acted, StepError> {
         let mut acted = Acted::Done;
         for step in steps {
+            match step.action {
+                // Its patch is taken only if the Machine is as it is known here.
+                Action::Claim => *is_confirmed = true,
+                Action::Create if !*is_confirmed => {
+                    self.confirm(machine, hands.placement).await?;
+                    *is_confirmed = true;
+                }
+                _ => {}
+            }
             let span = tracing::info_span!("step", otel.name = step_name(&step.action), what = %step);
             match self.carry_out(machine, step, hands).instrument(span).await? {
                 Acted::Done => {}
@@ -152,7 +165,7 @@ impl MachineReconciler {
         let known = self.caches.providers.get(&key).and_then(|provider| provider.metadata.uid.clone());
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let api: Api<MachineProvider> = Api::namespaced(self.caches.client.clone(), namespace);
-        match api.get_metadata_opt(&key.name).await.map_err(StepError::Write)? {
+        match api.get_metadata_opt(&key.name).await.map_err(StepError::Read)? {
             Some(found) if found.metadata.deletion_timestamp.is_some() => {
                 Err(StepError::ProviderLeaves(leaving(placement)))
             }
@@ -161,6 +174,28 @@ impl MachineReconciler {
             Some(found) if known.is_some() && found.metadata.uid != known => Err(StepError::Outdated),
             Some(_) => Ok(()),
         }
+    }
+
+    /// Asks the API server whether the Machine is still claimed for this provider. A cache may show it so long after it was
+    /// given back, by this process unheard or by the one that led before; a second provider may have it by now.
+    async fn confirm(&self, machine: &Machine, placement: &str) -> Result<(), StepError> {
+        let namespace = machine.namespace().unwrap_or_default();
+        let api: Api<Machine> = Api::namespaced(self.caches.client.clone(), &namespace);
+        let one = ListParams::default().fields(&format!("metadata.name={}", machine.name_any()));
+        let found = api.list_metadata(&one).await.map_err(StepError::Read)?;
+        let is_ours = |metadata: &ObjectMeta| {
+            let annotations = metadata.annotations.as_ref();
+            let carries = |name: &str, value: &str| {
+                annotations.and_then(|all| all.get(name)).is_some_and(|found| found == value)
+            };
+            metadata.uid == machine.metadata.uid
+                && metadata.deletion_timestamp.is_none()
+                && metadata.finalizers.iter().flatten().any(|each| each == labels::MACHINE_CLEANUP)
+                && carries(labels::IDENTITY, identity(machine).as_str())
+                && carries(labels::PLACEMENT, placement)
+        };
+        let is_confirmed = found.items.iter().any(|found| is_ours(&found.metadata));
+        if is_confirmed { Ok(()) } else { Err(StepError::Outdated) }
     }
 
     async fn patch(&self, machine: &Machine, patch: &Value) -> Result<Machine, StepError> {

@@ -264,6 +264,7 @@ impl MachineReconciler {
         };
         let mut no_room = None;
         let mut leaving = self.leaves(placement).then(|| act::leaving(placement));
+        let mut is_confirmed = false;
         let mut failure = None;
         let mut round = None;
         for _ in 0..ROUNDS {
@@ -285,7 +286,7 @@ impl MachineReconciler {
             };
             let hands =
                 Hands { backend: backend.as_ref(), target: &target, order: order.as_ref(), placement, now };
-            let acted = self.act(&mut machine, &decision.steps, &hands).await;
+            let acted = self.act(&mut machine, &decision.steps, &hands, &mut is_confirmed).await;
             self.tell_steps(&machine, &decision.steps).await;
             let steps_left = match acted {
                 Ok(Acted::Ended) => {
@@ -296,6 +297,9 @@ impl MachineReconciler {
                 Err(StepError::Outdated) => return Ok(outdated()),
                 Err(StepError::Write(error)) => {
                     return Err(ReconcileError::new("WriteMachine", explain(&error)));
+                }
+                Err(StepError::Read(error)) => {
+                    return Err(ReconcileError::new("ReadMachine", explain(&error)));
                 }
                 Err(StepError::Provider(error))
                     if error.kind == ErrorKind::NoCapacity && no_room.is_none() =>

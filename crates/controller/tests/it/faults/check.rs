@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
+    sync::Arc,
 };
 
 use jiff::Timestamp;
@@ -13,6 +14,8 @@ use vitistack_machine::simulated::{
 };
 use vitistack_plan::machine::identity;
 use vitistack_types::v1alpha1::{Machine, ReclaimPolicy};
+
+use super::scenario::Pool;
 
 /// How things stand: a line for each thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,20 +43,34 @@ pub struct Provider {
     pub settings: Settings,
 }
 
-/// How things stand. `is_patient` adds what depends on the order in which things were done.
-pub fn state(machines: &[Machine], providers: &[Provider], now: Timestamp, is_patient: bool) -> State {
+/// How things stand. `is_patient` adds what depends on the order in which things were done. Which provider of a pool has
+/// a machine, and who is let in where not all are, depends on it too and is left out.
+pub fn state(
+    machines: &[Arc<Machine>],
+    providers: &[Provider],
+    now: Timestamp,
+    is_patient: bool,
+    pool: Option<&Pool>,
+) -> State {
     let mut lines = BTreeMap::new();
     let names: BTreeMap<String, String> =
         machines.iter().map(|machine| (identity(machine).as_str().to_owned(), machine.name_any())).collect();
+    let called = |name: &str| match pool {
+        Some(pool) if pool.is_contested => "somebody".to_owned(),
+        _ => name.to_owned(),
+    };
     for machine in machines {
-        lines.insert(format!("Machine {}", machine.name_any()), told(machine, is_patient));
+        put(&mut lines, format!("Machine {}", called(&machine.name_any())), told(machine, is_patient));
     }
     for provider in providers {
         let records = provider.records.iter().map(Vec::as_slice);
         let world = World::restore(provider.settings.clone(), records, now).unwrap();
         let owner = |tag: &Option<String>| {
-            tag.as_ref().and_then(|tag| names.get(tag)).cloned().unwrap_or_else(|| "nobody".to_owned())
+            tag.as_ref()
+                .and_then(|tag| names.get(tag))
+                .map_or_else(|| "nobody".to_owned(), |name| called(name))
         };
+        let place = if pool.is_some_and(|pool| pool.has(&provider.name)) { "pool" } else { &provider.name };
         for machine in world.machines() {
             let mut line = format!("of {}, {}", owner(&machine.tag), hardware(&machine.given));
             let disks: Vec<&str> = machine.attached.iter().map(|disk| disk.disk.as_str()).collect();
@@ -72,21 +89,28 @@ pub fn state(machines: &[Machine], providers: &[Provider], now: Timestamp, is_pa
             if machine.running.is_some() || is_patient {
                 write!(line, ", restarted for {:?}", machine.restarted_for).unwrap();
             }
-            let key = format!("{} machine {}", provider.name, machine.name);
-            assert!(lines.insert(key, line).is_none(), "two machines of one name");
+            put(&mut lines, format!("{place} machine {}", called(&machine.name)), line);
         }
         for volume in world.volumes() {
             let shape = &volume.shape;
             let line = format!("of {}, {}, {:?}", owner(&volume.tag), shape.size, shape.reclaim_policy);
-            // Kept volumes of machines that are gone may have one name.
-            let mut key = format!("{} volume {}", provider.name, volume.name);
-            while lines.contains_key(&key) {
-                key.push('+');
-            }
-            lines.insert(key, line);
+            let name = if pool.is_some_and(|pool| pool.is_contested) { &shape.disk } else { &volume.name };
+            put(&mut lines, format!("{place} volume {name}"), line);
         }
     }
     State(lines)
+}
+
+/// Adds a line. Kept volumes of machines that are gone may have one name, and so may machines of which only the number is
+/// told: the lines then stand in the order of what they say.
+fn put(lines: &mut BTreeMap<String, String>, mut key: String, mut line: String) {
+    while let Some(other) = lines.get_mut(&key) {
+        if line < *other {
+            std::mem::swap(other, &mut line);
+        }
+        key.push('+');
+    }
+    lines.insert(key, line);
 }
 
 fn hardware(hardware: &Hardware) -> String {
@@ -115,7 +139,7 @@ fn told(machine: &Machine, is_patient: bool) -> String {
 }
 
 /// What must never be, whatever was asked for.
-pub fn violations(machines: &[Machine], providers: &[Provider], now: Timestamp) -> Vec<String> {
+pub fn violations(machines: &[Arc<Machine>], providers: &[Provider], now: Timestamp) -> Vec<String> {
     let live: BTreeSet<String> =
         machines.iter().map(|machine| identity(machine).as_str().to_owned()).collect();
     let is_live = |tag: &Option<String>| tag.as_ref().is_some_and(|tag| live.contains(tag));

@@ -3,39 +3,26 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
-    future::{Future, pending},
-    pin::Pin,
+    future::pending,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use async_trait::async_trait;
 use axum::body::Body;
-use http::{Method, Request, Response};
-use serde_json::Value;
-use tokio::sync::Notify;
-use tower::{Layer, Service, ServiceExt};
-use vitistack_apiserver::{
-    ApiService,
-    faults::{Crash, FaultLayer, FaultPlan, Faulty},
+use http::{Request, Response};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::timeout,
 };
-use vitistack_controller::backends::{Opened, Opener, SimulatedOpener, Source};
-use vitistack_machine::{
-    Backend, BackendError, Order, Part, Progress, Target, Update,
-    simulated::{MemoryStore, StoreError, Stored, WorldStore},
-};
-use vitistack_plan::{
-    Refusal,
-    machine::{Capabilities, Observed},
-};
-use vitistack_types::v1alpha1::ProviderType;
 
-use super::random::{Random, RuntimeClock};
+use super::{
+    plan::{Plan, Trip},
+    random::{Random, RuntimeClock},
+    witness::Witness,
+};
 
 /// Something that the process does and that can be its last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,44 +40,67 @@ pub enum Point {
 /// What all lives of one play share.
 pub struct Script {
     pub clock: RuntimeClock,
+    pub witness: Arc<Witness>,
     began: Duration,
     crashes: BTreeSet<Point>,
-    /// Whether API and stores have faults now.
-    pub is_faulty: AtomicBool,
+    trips: BTreeMap<u64, Trip>,
+    /// Whether anything goes wrong now.
+    is_faulty: AtomicBool,
     store_faults: Mutex<Option<(Random, u64)>>,
+    no_room: Mutex<Option<(Random, u64)>>,
+    lives: AtomicU64,
+    /// How many processes have died and are not back yet.
+    pub dead: AtomicU64,
     writes: AtomicU64,
     steps: AtomicU64,
     pub events: AtomicU64,
     activity: AtomicU64,
     pub ghosts: AtomicU64,
     told: Mutex<Vec<String>>,
-    /// Who is where: identities by provider and number, as the journals of the worlds have them.
-    seen: Mutex<BTreeMap<(String, String), String>>,
-    /// Identities that were in two places at a time.
-    pub doubles: Mutex<BTreeSet<String>>,
+    lurking: Mutex<Option<Lurking>>,
 }
 
+/// A user who waits for the operator to do so many more things.
+struct Lurking {
+    left: u64,
+    met: oneshot::Sender<Meeting>,
+}
+
+/// The operator stands still, between two things, as long as this is there.
+#[derive(Debug)]
+pub struct Meeting(#[expect(dead_code, reason = "its end is what tells")] oneshot::Sender<()>);
+
 impl Script {
-    pub fn new(
-        clock: RuntimeClock,
-        crashes: BTreeSet<Point>,
-        store_faults: Option<(Random, u64)>,
-    ) -> Arc<Self> {
+    pub fn new(clock: RuntimeClock, plan: &Plan, is_calm: bool) -> Arc<Self> {
         Arc::new(Self {
             clock,
+            witness: Witness::new(clock, is_calm),
             began: clock.elapsed(),
-            crashes,
-            is_faulty: AtomicBool::new(true),
-            store_faults: Mutex::new(store_faults),
+            crashes: plan.crashes.clone(),
+            trips: plan.trips.clone(),
+            is_faulty: AtomicBool::new(!is_calm),
+            store_faults: Mutex::new(plan.store_faults.clone()),
+            no_room: Mutex::new(plan.no_room.clone()),
+            lives: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             steps: AtomicU64::new(0),
             events: AtomicU64::new(0),
             activity: AtomicU64::new(0),
             ghosts: AtomicU64::new(0),
             told: Mutex::default(),
-            seen: Mutex::default(),
-            doubles: Mutex::default(),
+            lurking: Mutex::default(),
         })
+    }
+
+    /// Whether anything goes wrong now.
+    pub fn is_faulty(&self) -> bool {
+        self.is_faulty.load(Ordering::SeqCst)
+    }
+
+    /// From here on nothing goes wrong.
+    pub fn end_faults(&self) {
+        self.is_faulty.store(false, Ordering::SeqCst);
     }
 
     /// How many writes and steps there were.
@@ -98,15 +108,32 @@ impl Script {
         (self.writes.load(Ordering::SeqCst), self.steps.load(Ordering::SeqCst))
     }
 
+    pub fn count_write(&self) -> u64 {
+        self.writes.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub fn count_step(&self) -> u64 {
+        self.steps.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
     /// A number that grows with everything that is changed anywhere.
     pub fn activity(&self) -> u64 {
         self.activity.load(Ordering::SeqCst)
     }
 
+    /// Something was changed.
+    pub fn stir(&self) {
+        self.activity.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The time since the play began.
+    pub fn passed(&self) -> Duration {
+        self.clock.since(self.began)
+    }
+
     /// Adds a line to the story.
     pub fn tell(&self, line: &str) {
-        let time = self.clock.since(self.began).as_secs_f64();
-        let line = format!("{time:9.3} s  {line}");
+        let line = format!("{:9.3} s  {line}", self.passed().as_secs_f64());
         lock(&self.told).push(line);
     }
 
@@ -115,20 +142,55 @@ impl Script {
         lock(&self.told).clone()
     }
 
-    /// Notes who is where after a world was saved.
-    fn saved(&self, provider: &str, record: &[u8]) {
-        self.activity.fetch_add(1, Ordering::SeqCst);
-        let record: Value = serde_json::from_slice(record).unwrap();
-        let mut seen = lock(&self.seen);
-        for (id, machine) in record["machines"].as_object().unwrap() {
-            let place = (provider.to_owned(), id.clone());
-            match machine["tag"].as_str() {
-                Some(tag) => seen.insert(place, tag.to_owned()),
-                None => seen.remove(&place),
-            };
+    /// What goes wrong with this write.
+    pub fn trip(&self, write: Option<u64>) -> Option<Trip> {
+        self.trips.get(&write?).copied().filter(|_| self.is_faulty())
+    }
+
+    /// Whether the store of a world fails now: before it wrote, or after.
+    pub fn store_fault(&self) -> Option<bool> {
+        self.throw(&self.store_faults)
+    }
+
+    /// Whether a provider says now that it has no room: having done nothing, or everything.
+    pub fn no_room(&self) -> Option<bool> {
+        self.throw(&self.no_room)
+    }
+
+    fn throw(&self, faults: &Mutex<Option<(Random, u64)>>) -> Option<bool> {
+        let mut faults = lock(faults);
+        let (random, percent) = faults.as_mut().filter(|_| self.is_faulty())?;
+        random.is(*percent).then(|| random.is(50))
+    }
+
+    /// Waits until the operator is at the `deeds`-th thing from here, which then stands still; not longer than `limit`.
+    pub async fn lurk(&self, deeds: u64, limit: Duration) -> Option<Meeting> {
+        let (met, meeting) = oneshot::channel();
+        *lock(&self.lurking) = Some(Lurking { left: deeds, met });
+        let meeting = timeout(limit, meeting).await;
+        lock(&self.lurking).take();
+        meeting.ok()?.ok()
+    }
+
+    /// Stands still for the user who has waited for this.
+    async fn meet(&self) {
+        let met = {
+            let mut lurking = lock(&self.lurking);
+            match &mut *lurking {
+                Some(Lurking { left, .. }) if *left > 0 => {
+                    *left -= 1;
+                    None
+                }
+                _ => lurking.take(),
+            }
+        };
+        if let Some(Lurking { met, .. }) = met {
+            let (meeting, end) = oneshot::channel();
+            if met.send(Meeting(meeting)).is_ok() {
+                self.tell("the user comes between");
+                let _ = end.await;
+            }
         }
-        let mut tags = BTreeSet::new();
-        lock(&self.doubles).extend(seen.values().filter(|tag| !tags.insert(*tag)).cloned());
     }
 }
 
@@ -138,16 +200,30 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// One life. Ends at a point of the script, or when it is told to.
 pub struct Life {
-    script: Arc<Script>,
+    pub script: Arc<Script>,
+    /// Its number among all lives of the play.
+    pub number: u64,
+    /// Which of the processes it is a life of.
+    pub process: usize,
     is_over: AtomicBool,
     is_buried: AtomicBool,
     pub over: Notify,
 }
 
 impl Life {
-    pub fn new(script: &Arc<Script>) -> Arc<Self> {
-        let (is_over, is_buried) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { script: Arc::clone(script), is_over, is_buried, over: Notify::new() })
+    pub fn new(script: &Arc<Script>, process: usize) -> Arc<Self> {
+        Arc::new(Self {
+            script: Arc::clone(script),
+            number: script.lives.fetch_add(1, Ordering::SeqCst) + 1,
+            process,
+            is_over: AtomicBool::new(false),
+            is_buried: AtomicBool::new(false),
+            over: Notify::new(),
+        })
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
     }
 
     /// From here on everything that it still does is told as the work of a ghost.
@@ -157,7 +233,7 @@ impl Life {
     }
 
     /// Ends here if this is the point; nothing after it is reached.
-    async fn pass(&self, point: Option<Point>) {
+    pub async fn pass(&self, point: Option<Point>) {
         if let Some(point) = point.filter(|point| self.script.crashes.contains(point)) {
             self.script.tell(&format!("the operator dies: {point:?}"));
             self.is_over.store(true, Ordering::SeqCst);
@@ -167,251 +243,20 @@ impl Life {
             self.script.tell("a dead operator does something");
             self.script.ghosts.fetch_add(1, Ordering::SeqCst);
         }
-        if self.is_over.load(Ordering::SeqCst) {
+        if self.is_over() {
             pending::<()>().await;
         }
+        if point.is_some() {
+            self.script.meet().await;
+        }
     }
-}
 
-impl Life {
     /// Takes an Event without storing it: nobody here reads it, and it would take half of the time. To die at an Event is
     /// to die after the write before it.
-    async fn hear(&self, request: Request<kube::client::Body>) -> Response<Body> {
+    pub async fn hear(&self, request: Request<kube::client::Body>) -> Response<Body> {
         self.pass(None).await;
         self.script.events.fetch_add(1, Ordering::SeqCst);
         let event = request.into_body().collect_bytes().await.unwrap();
         Response::builder().status(201).body(Body::from(event)).unwrap()
-    }
-}
-
-/// The API as one life sees it.
-#[derive(Clone)]
-pub struct Gate {
-    life: Arc<Life>,
-    calm: ApiService,
-    faulty: Faulty<ApiService>,
-    /// For reads of one object, which may be stale; a list never is.
-    stale: Faulty<ApiService>,
-}
-
-/// The faults of the API, for all lives.
-#[derive(Clone)]
-pub struct Faults {
-    faulty: Faulty<ApiService>,
-    stale: Faulty<ApiService>,
-}
-
-impl Faults {
-    pub fn new(service: &ApiService, plan: &FaultPlan, stale: &FaultPlan) -> Self {
-        let layered = |plan: &FaultPlan| FaultLayer::new(plan.clone()).layer(service.clone());
-        Self { faulty: layered(plan), stale: layered(stale) }
-    }
-}
-
-impl Gate {
-    pub fn new(life: &Arc<Life>, service: &ApiService, faults: &Faults) -> Self {
-        let Faults { faulty, stale } = faults.clone();
-        Self { life: Arc::clone(life), calm: service.clone(), faulty, stale }
-    }
-
-    async fn handle(self, request: Request<kube::client::Body>) -> Result<Response<Body>, Crash> {
-        let Self { life, calm, faulty, stale } = self;
-        let script = &life.script;
-        let is_write = !matches!(*request.method(), Method::GET | Method::HEAD);
-        let path = request.uri().path().to_owned();
-        if is_write && path.ends_with("/events") {
-            return Ok(life.hear(request).await);
-        }
-        let is_counted = is_write && !life.is_over.load(Ordering::SeqCst);
-        let number = is_counted.then(|| script.writes.fetch_add(1, Ordering::SeqCst) + 1);
-        life.pass(number.map(Point::BeforeWrite)).await;
-        let what = format!(
-            "{} {}",
-            request.method(),
-            path.rsplit_once("/namespaces/").map_or(&*path, |(_, tail)| tail)
-        );
-        let answer = if !script.is_faulty.load(Ordering::SeqCst) {
-            let Ok(answer): Result<_, Infallible> = calm.oneshot(request).await;
-            Ok(answer)
-        } else if !is_write && names_one(&path) {
-            stale.oneshot(request).await
-        } else {
-            faulty.oneshot(request).await
-        };
-        if let Some(number) = number {
-            script.activity.fetch_add(1, Ordering::SeqCst);
-            let how = match &answer {
-                Ok(answer) => answer.status().as_u16().to_string(),
-                Err(crash) => crash.to_string(),
-            };
-            script.tell(&format!("write {number}: {what}: {how}"));
-        }
-        life.pass(number.map(Point::AfterWrite)).await;
-        answer
-    }
-}
-
-/// Whether the path is that of one object.
-fn names_one(path: &str) -> bool {
-    path.starts_with("/api/v1/namespaces/") && path.split('/').count() == 7
-}
-
-impl Service<Request<kube::client::Body>> for Gate {
-    type Response = Response<Body>;
-    type Error = Crash;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Crash>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Crash>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        Box::pin(self.clone().handle(request))
-    }
-}
-
-/// Opens simulated providers for one life.
-pub struct LifeOpener {
-    pub life: Arc<Life>,
-    pub inner: SimulatedOpener,
-}
-
-#[async_trait]
-impl Opener for LifeOpener {
-    fn provider_type(&self) -> ProviderType {
-        self.inner.provider_type()
-    }
-
-    fn fingerprint(&self, source: &Source) -> String {
-        self.inner.fingerprint(source)
-    }
-
-    async fn open(&self, source: &Source) -> Result<Opened, Refusal> {
-        let Opened { backend, changes } = self.inner.open(source).await?;
-        let backend = Arc::new(LifeBackend { life: Arc::clone(&self.life), inner: backend });
-        Ok(Opened { backend, changes })
-    }
-
-    fn close(&self) {
-        self.inner.close();
-    }
-}
-
-/// A provider as one life sees it.
-struct LifeBackend {
-    life: Arc<Life>,
-    inner: Arc<dyn Backend>,
-}
-
-impl LifeBackend {
-    async fn step<R>(
-        &self,
-        what: String,
-        work: impl Future<Output = Result<R, BackendError>> + Send,
-    ) -> Result<R, BackendError>
-    where
-        R: std::fmt::Debug + Send,
-    {
-        let script = &self.life.script;
-        let is_over = self.life.is_over.load(Ordering::SeqCst);
-        let number = (!is_over).then(|| script.steps.fetch_add(1, Ordering::SeqCst) + 1);
-        self.life.pass(number.map(Point::BeforeStep)).await;
-        let answer = work.await;
-        let how = match &answer {
-            Ok(progress) => format!("{progress:?}"),
-            Err(error) => error.to_string(),
-        };
-        script.tell(&format!("step {}: {what}: {how}", number.unwrap_or_default()));
-        self.life.pass(number.map(Point::AfterStep)).await;
-        answer
-    }
-}
-
-#[async_trait]
-impl Backend for LifeBackend {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn observe(&self, target: &Target, order: Option<&Order>) -> Result<Observed, BackendError> {
-        self.life.pass(None).await;
-        self.inner.observe(target, order).await
-    }
-
-    async fn create(&self, order: &Order) -> Result<Progress, BackendError> {
-        self.step(format!("create {}", order.target.name), self.inner.create(order)).await
-    }
-
-    async fn update(&self, order: &Order, update: &Update) -> Result<Progress, BackendError> {
-        self.step(format!("{update:?} {}", order.target.name), self.inner.update(order, update)).await
-    }
-
-    async fn delete(&self, target: &Target, part: &Part) -> Result<Progress, BackendError> {
-        self.step(format!("delete {part:?} {}", target.name), self.inner.delete(target, part)).await
-    }
-}
-
-/// The store of a world as one life sees it.
-pub struct LifeStore {
-    pub life: Arc<Life>,
-    pub provider: String,
-    pub inner: MemoryStore,
-}
-
-impl LifeStore {
-    async fn write(&self, expected: u64, record: Vec<u8>, is_all: bool) -> Result<u64, StoreError> {
-        self.life.pass(None).await;
-        let script = &self.life.script;
-        let fault = if script.is_faulty.load(Ordering::SeqCst) {
-            let mut faults = lock(&script.store_faults);
-            faults.as_mut().and_then(|(random, percent)| {
-                let percent = *percent;
-                random.is(percent).then(|| random.is(50))
-            })
-        } else {
-            None
-        };
-        if fault == Some(false) {
-            script.tell("the store of the world fails before it wrote");
-            return Err(broken(&self.provider));
-        }
-        let written = if is_all {
-            self.inner.replace(expected, record.clone()).await
-        } else {
-            self.inner.append(expected, record.clone()).await
-        };
-        if written.is_ok() {
-            script.saved(&self.provider, &record);
-        }
-        if fault == Some(true) {
-            script.tell("the store of the world fails after it wrote");
-            return Err(broken(&self.provider));
-        }
-        written
-    }
-}
-
-fn broken(provider: &str) -> StoreError {
-    let source = std::io::Error::other("planned fault");
-    StoreError::ReachStore { action: "write", path: provider.to_owned(), source }
-}
-
-#[async_trait]
-impl WorldStore for LifeStore {
-    async fn load(&self) -> Result<Stored, StoreError> {
-        self.life.pass(None).await;
-        self.inner.load().await
-    }
-
-    async fn append(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError> {
-        self.write(expected, record, false).await
-    }
-
-    async fn replace(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError> {
-        self.write(expected, record, true).await
-    }
-
-    async fn delete_all(&self) -> Result<(), StoreError> {
-        self.inner.delete_all().await
     }
 }

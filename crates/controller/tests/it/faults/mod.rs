@@ -3,12 +3,18 @@
 #![expect(clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
 
 mod check;
+mod gate;
 mod life;
 mod plan;
 mod play;
+mod process;
+mod provider;
 mod random;
 mod scenario;
+mod scene;
+mod store;
 mod stories;
+mod witness;
 
 use std::{
     collections::HashMap,

@@ -50,10 +50,58 @@ impl fmt::Display for Action {
     }
 }
 
+/// The providers of the Datacenter `dc`, which Machines may name instead of a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// The most machines that each has room for, in the order of their priority.
+    pub providers: Vec<(String, Option<u64>)>,
+    /// The most machines that the Datacenter lets in.
+    pub quota: Option<u64>,
+    /// Whether not all Machines get in: who does depends on who comes first, and all are alike.
+    pub is_contested: bool,
+}
+
+impl Pool {
+    fn new(random: &mut Random) -> Self {
+        let is_contested = random.is(50);
+        let (first, second) = match (is_contested, random.below(3)) {
+            (false, _) => (Some(1), None),
+            (true, 0) => (Some(1), Some(1)),
+            (true, 1) => (Some(2), None),
+            (true, _) => (None, None),
+        };
+        let is_roomy = second.is_none();
+        Self {
+            providers: vec![("pool-a".to_owned(), first), ("pool-b".to_owned(), second)],
+            quota: (is_contested && is_roomy).then_some(2),
+            is_contested,
+        }
+    }
+
+    /// Whether the provider is one of them.
+    pub fn has(&self, provider: &str) -> bool {
+        self.providers.iter().any(|(name, _)| name == provider)
+    }
+
+    /// The most machines that the provider has room for.
+    pub fn capacity(&self, provider: &str) -> Option<u64> {
+        self.providers.iter().find(|(name, _)| name == provider)?.1
+    }
+
+    /// The Datacenter.
+    pub fn datacenter(&self) -> Value {
+        let rank = |(place, (name, _)): (usize, &(String, Option<u64>))| json!({ "name": name, "priority": place + 1 });
+        let providers: Vec<Value> = self.providers.iter().enumerate().map(rank).collect();
+        let quotas = self.quota.map(|most| json!({ "maxMachines": most }));
+        json!({ "spec": { "region": "here", "machineProviders": providers, "resourceQuotas": quotas } })
+    }
+}
+
 /// Everything that a user does.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub providers: Vec<String>,
+    pub pool: Option<Pool>,
     pub latency: Duration,
     pub reuse_ids: bool,
     pub actions: Vec<Action>,
@@ -74,7 +122,9 @@ struct Known {
 struct Author {
     random: Random,
     seed: u64,
+    /// The providers that Machines name themselves.
     providers: Vec<String>,
+    pool: Option<Pool>,
     machines: Vec<Known>,
     missing: Vec<(&'static str, String, Value)>,
     actions: Vec<Action>,
@@ -86,16 +136,24 @@ struct Author {
 impl Scenario {
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed, 1);
-        let count = 1 + random.place(2);
-        let providers: Vec<String> =
+        let pool = random.is(40).then(|| Pool::new(&mut random));
+        let count = match &pool {
+            None => 1 + random.place(2),
+            Some(pool) if pool.is_contested => 0,
+            Some(_) => random.place(2),
+        };
+        let named: Vec<String> =
             ["provider-a", "provider-b"][..count].iter().map(ToString::to_string).collect();
+        let mut providers = named.clone();
+        providers.extend(pool.iter().flat_map(|pool| &pool.providers).map(|(name, _)| name.clone()));
         let latency = Duration::from_millis(random.one(&[0, 0, 300, 2_000]));
         let (reuse_ids, is_patient) = (random.is(50), random.is(30));
         let machines = vec![Known::default(); 3 + usize::from(random.is(25))];
         let mut author = Author {
             random,
             seed,
-            providers: providers.clone(),
+            providers: named,
+            pool: pool.clone(),
             machines,
             missing: Vec::new(),
             actions: Vec::new(),
@@ -107,7 +165,7 @@ impl Scenario {
             author.go_on();
         }
         author.finish();
-        Self { providers, latency, reuse_ids, actions: author.actions, is_patient }
+        Self { providers, pool, latency, reuse_ids, actions: author.actions, is_patient }
     }
 }
 
@@ -158,12 +216,13 @@ impl Author {
             "resources": { "cpu": { "cores": 3 }, "memory": { "size": "3Gi" } },
             "disks": [{ "name": "root", "size": "15Gi" }, { "name": "scratch", "size": "5Gi" }],
         });
+        let datacenter = self.pool.as_ref().map(|pool| ("Datacenter", "dc".to_owned(), pool.datacenter()));
         let references = [
             ("NetworkConfiguration", "lan".to_owned(), json!({ "spec": { "bridge": "br0", "vlan": 7 } })),
             ("Secret", "boot".to_owned(), json!({ "stringData": { "userdata": "#cloud-config" } })),
             ("MachineClass", class(self.seed), json!({ "spec": class_spec })),
         ];
-        for (kind, name, content) in references {
+        for (kind, name, content) in datacenter.into_iter().chain(references) {
             if self.random.is(60) {
                 self.act(format!("creates {kind} {name}"), create(kind, &name, content));
             } else {
@@ -217,15 +276,29 @@ impl Author {
         self.act(format!("creates {kind} {name} at last"), create(kind, &name, content));
     }
 
+    fn is_contested(&self) -> bool {
+        self.pool.as_ref().is_some_and(|pool| pool.is_contested)
+    }
+
     fn make(&mut self, slot: usize) {
-        let provider = self.random.one(&self.providers);
+        let is_pooled = self.providers.is_empty() || self.pool.is_some() && self.random.is(70);
+        let place = if is_pooled {
+            ("datacenterRef", "dc".to_owned())
+        } else {
+            ("providerRef", self.random.one(&self.providers))
+        };
+        if self.is_contested() {
+            let spec = json!({ "template": "small", "datacenterRef": { "name": "dc" } });
+            self.put(slot, &spec);
+            return;
+        }
         let template = match self.random.below(5) {
             0 | 1 => json!("small"),
             2 => json!("medium"),
             3 => json!(class(self.seed)),
             _ => Value::Null,
         };
-        let mut spec = json!({ "providerRef": { "name": provider } });
+        let mut spec = json!({ place.0: { "name": place.1 } });
         if template.is_null() {
             spec["resources"] = json!({ "cpu": { "cores": 1 }, "memory": { "size": "1Gi" } });
             spec["disks"] = json!([{ "name": "root", "size": "8Gi" }]);
@@ -237,7 +310,7 @@ impl Author {
             }
         }
         if self.random.is(40) {
-            let policy = self.random.one(&["Retain", "Delete"]);
+            let policy = self.policy(&spec);
             let disk = json!({ "name": "data-0", "size": "4Gi", "reclaimPolicy": policy });
             spec["disks"].as_array_mut().unwrap().push(disk);
         }
@@ -250,6 +323,16 @@ impl Author {
         if self.random.is(15) {
             spec["powerState"] = json!("Stopped");
         }
+        self.put(slot, &spec);
+    }
+
+    /// Where a Machine of a Datacenter leaves what is kept depends on where it was, and the next one of its name finds it
+    /// or not.
+    fn policy(&mut self, spec: &Value) -> &'static str {
+        if spec["datacenterRef"].is_null() { self.random.one(&["Retain", "Delete"]) } else { "Delete" }
+    }
+
+    fn put(&mut self, slot: usize, spec: &Value) {
         self.last = slot;
         self.machines[slot] = Known { spec: Some(spec.clone()), disks: 1, ..Known::default() };
         let words = format!("creates Machine {}: {spec}", name(slot));
@@ -273,7 +356,8 @@ impl Author {
     fn edit(&mut self, slot: usize, spec: Value) {
         let disks = spec["disks"].as_array().cloned().unwrap_or_default();
         let own = |disk: &&Value| disk["name"].as_str().is_some_and(|name| name.starts_with("data-"));
-        match self.random.below(12) {
+        let choice = if self.is_contested() { 11 } else { self.random.below(12) };
+        match choice {
             0 | 1 => {
                 let cores = 1 + self.random.below(6);
                 let memory = format!("{}Gi", 1 + self.random.below(8));
@@ -293,7 +377,7 @@ impl Author {
             5 | 6 => {
                 let number = self.machines[slot].disks;
                 self.machines[slot].disks += 1;
-                let policy = self.random.one(&["Retain", "Delete"]);
+                let policy = self.policy(&spec);
                 let disk =
                     json!({ "name": format!("data-{number}"), "size": "3Gi", "reclaimPolicy": policy });
                 let mut disks = disks;
@@ -323,6 +407,8 @@ impl Author {
                 self.machines[slot].is_paused = true;
                 let patch = annotated("vitistack.io/paused", &json!("true"));
                 self.act(format!("pauses {}", name(slot)), change(&name(slot), patch));
+                // What comes after it may be heard of before it.
+                self.settle_first();
             }
             10 if !self.missing.iter().any(|(kind, ..)| *kind == "NetworkConfiguration") => {
                 let vlan = 8 + self.actions.len();

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::{
     calm,
     life::Point,
-    plan::Plan,
+    plan::{Plan, Trip},
     play,
     play::House,
-    scenario::{Action, Deed, Scenario, Then},
+    scenario::{Action, Deed, Pool, Scenario, Then},
 };
 
 fn action(words: &str, deed: Deed) -> Action {
@@ -47,34 +47,61 @@ fn restart_at(time: &str) -> Value {
     json!({ "metadata": { "annotations": { "vitistack.io/restart-at": time } } })
 }
 
-/// Plays the story, calmly and then once for every point at which the operator can die.
+/// Plays the story, calmly and then once for every point at which the operator can die, and for every write that can go
+/// wrong.
 fn break_off(actions: &[Action]) {
     for latency in [Duration::ZERO, Duration::from_secs(2)] {
-        let scenario = Scenario {
+        break_off_on(&Scenario {
             providers: vec!["provider-a".to_owned()],
+            pool: None,
             latency,
             reuse_ids: true,
             actions: actions.to_vec(),
             is_patient: true,
-        };
-        play(async {
-            let house = House::new().await;
-            let calm = calm(&house, &scenario).await.unwrap_or_else(|told| panic!("{told}"));
-            let (writes, steps) = calm.counts;
-            let writes =
-                (1..=writes).flat_map(|number| [Point::BeforeWrite(number), Point::AfterWrite(number)]);
-            let steps = (1..=steps).flat_map(|number| [Point::BeforeStep(number), Point::AfterStep(number)]);
-            for point in writes.chain(steps) {
-                let play = house.play(&scenario, &Plan::crash(point), Some(&calm.settled)).await;
-                if let Some(problem) = play.problem {
-                    panic!(
-                        "broken off {point:?}, latency {latency:?}:\n{}\n\n{problem}",
-                        play.story.join("\n")
-                    );
-                }
-            }
         });
     }
+}
+
+/// The same for Machines of a Datacenter with two providers, of which the first has room for one machine.
+fn break_off_in_datacenter(quota: Option<u64>, actions: &[Action]) {
+    let pool = Pool {
+        providers: vec![("pool-a".to_owned(), Some(1)), ("pool-b".to_owned(), None)],
+        quota,
+        is_contested: quota.is_some(),
+    };
+    let content = pool.datacenter();
+    let datacenter = Deed::Create { kind: "Datacenter", name: "dc".to_owned(), content };
+    break_off_on(&Scenario {
+        providers: pool.providers.iter().map(|(name, _)| name.clone()).collect(),
+        pool: Some(pool),
+        latency: Duration::ZERO,
+        reuse_ids: true,
+        actions: [&[action("creates the Datacenter", datacenter)], actions].concat(),
+        is_patient: true,
+    });
+}
+
+fn break_off_on(scenario: &Scenario) {
+    play(async {
+        let house = House::new().await;
+        let calm = calm(&house, scenario).await.unwrap_or_else(|told| panic!("{told}"));
+        let (writes, steps) = calm.counts;
+        let writes = (1..=writes).flat_map(|number| [Point::BeforeWrite(number), Point::AfterWrite(number)]);
+        let steps = (1..=steps).flat_map(|number| [Point::BeforeStep(number), Point::AfterStep(number)]);
+        let trips = (1..=calm.counts.0)
+            .flat_map(|number| [Trip::Conflict, Trip::Unheard].map(|trip| Plan::trip(number, trip)));
+        for plan in writes.chain(steps).map(Plan::crash).chain(trips) {
+            let play = house.play(scenario, &plan, Some(&calm.settled)).await;
+            if let Some(problem) = play.problem {
+                let Plan { crashes, trips, .. } = plan;
+                panic!(
+                    "broken off {crashes:?}, tripped {trips:?}, latency {:?}:\n{}\n\n{problem}",
+                    scenario.latency,
+                    play.story.join("\n")
+                );
+            }
+        }
+    });
 }
 
 #[test]
@@ -138,4 +165,34 @@ fn a_late_reference_and_a_pause_are_honoured_wherever_the_operator_dies() {
         change("switches vm off", json!({ "spec": { "powerState": "Stopped" } })),
         change("resumes vm", paused(Value::Null)),
     ]);
+}
+
+fn of_datacenter(name: &str) -> Action {
+    let content = json!({ "spec": { "template": "small", "datacenterRef": { "name": "dc" } } });
+    action(&format!("creates {name}"), Deed::Create { kind: "Machine", name: name.to_owned(), content })
+}
+
+#[test]
+fn machines_are_placed_by_priority_wherever_the_operators_die() {
+    let first = of_datacenter("vm");
+    break_off_in_datacenter(None, &[first, of_datacenter("vm-2"), delete()]);
+}
+
+#[test]
+fn a_machine_over_the_quota_gets_in_when_another_goes_wherever_the_operators_die() {
+    break_off_in_datacenter(Some(1), &[of_datacenter("vm"), of_datacenter("vm-2"), delete()]);
+}
+
+#[test]
+fn a_machine_without_its_datacenter_is_told_so_wherever_the_operators_die() {
+    let change = change("switches vm off", json!({ "spec": { "powerState": "Stopped" } }));
+    let pool = Pool { providers: vec![("pool-a".to_owned(), None)], quota: None, is_contested: false };
+    break_off_on(&Scenario {
+        providers: vec!["pool-a".to_owned()],
+        pool: Some(pool),
+        latency: Duration::ZERO,
+        reuse_ids: true,
+        actions: vec![of_datacenter("vm"), change],
+        is_patient: true,
+    });
 }
