@@ -11,7 +11,7 @@ use vitistack_types::v1alpha1::Machine;
 use crate::caches::datacenter_of;
 
 /// How long a Machine is believed in that the cache never showed: it may be gone, and the cache may have missed both.
-const BELIEVED_FOR: Duration = Duration::from_mins(1);
+pub(super) const BELIEVED_FOR: Duration = Duration::from_mins(1);
 
 /// Machines that are newer than the cache, by UID.
 #[derive(Default)]

@@ -26,6 +26,8 @@ const PAGE: u32 = 500;
 pub(super) struct Loaded {
     members: Vec<(Arc<Machine>, Result<Usage, Refusal>)>,
     pub(super) candidates: Vec<Candidate>,
+    /// Whether a Machine counts that the cache does not show: either not yet, or no more.
+    pub(super) is_ahead: bool,
 }
 
 impl Loaded {
@@ -64,10 +66,13 @@ pub(super) fn load(caches: &Caches, assumed: &mut Assumed, datacenter: &Datacent
     let known = of_datacenter.into_iter().chain(of_providers).filter_map(|key| caches.machines.get(&key));
     // The order matters: looking a Machine up forgets what the cache has caught up with.
     let known: Vec<Arc<Machine>> = known.map(|machine| assumed.newest(machine)).collect();
-    for machine in known.into_iter().chain(assumed.all(Instant::now())) {
+    let mut is_ahead = false;
+    let shown = known.len();
+    for (number, machine) in known.into_iter().chain(assumed.all(Instant::now())).enumerate() {
         if !seen.insert(machine.metadata.uid.clone()) {
             continue;
         }
+        is_ahead |= number >= shown;
         let usage = caches.usage(&machine);
         if datacenter_of(&machine).as_deref() == Some(&name) {
             members.push((machine, usage));
@@ -83,7 +88,7 @@ pub(super) fn load(caches: &Caches, assumed: &mut Assumed, datacenter: &Datacent
             candidate.count(machine, usage.as_ref().copied().unwrap_or(least));
         }
     }
-    Loaded { members, candidates }
+    Loaded { members, candidates, is_ahead }
 }
 
 /// Every Machine as the server has it now.

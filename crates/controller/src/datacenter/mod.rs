@@ -31,7 +31,7 @@ use vitistack_runtime::{
 use vitistack_types::v1alpha1::{Datacenter, DatacenterStatus, Machine};
 
 use self::{
-    assumed::Assumed,
+    assumed::{Assumed, BELIEVED_FOR},
     load::{Loaded, live, load},
     report::{Write, Written, carry_out, intended, refuse, write_for},
 };
@@ -190,6 +190,8 @@ impl Reconciler<Datacenter> for DatacenterReconciler {
             is_cut.then(|| wait("the next machines", Duration::ZERO)),
             is_overtaken.then(|| wait("what others wrote meanwhile", AFTER_OVERTAKEN)),
             held.map(|after| wait("the totals to settle", after)),
+            // One that was deleted while it was placed is told of by nobody any more.
+            loaded.is_ahead.then(|| wait("the cache to show every machine", BELIEVED_FOR)),
             again,
         ];
         Ok(match waits.into_iter().flatten().min_by_key(|(_, after)| *after) {

@@ -390,5 +390,9 @@ fn a_cache_that_lags_does_not_let_a_machine_go() {
     assert!(observed.machine.is_some());
     cluster.writes();
     assert_eq!(cluster.run(backend.create(&made.order())), Ok(Progress::Done));
-    assert_eq!(cluster.writes(), ["POST persistentvolumeclaims/default/vm-root"]);
+    // Both are sent on the condition that there is none yet, and are refused.
+    assert_eq!(
+        cluster.writes(),
+        ["POST persistentvolumeclaims/default/vm-root", "PATCH virtualmachines.kubevirt.io/default/vm"]
+    );
 }
