@@ -30,11 +30,6 @@ use super::{
 /// The lowest number of a machine.
 const FIRST_ID: u64 = 100;
 
-/// The number of the first machine of a world.
-fn first_id(settings: &Settings) -> u64 {
-    FIRST_ID.saturating_add(settings.number_offset)
-}
-
 /// A world: its machines and volumes, and the order in which things are found and end.
 #[derive(Clone, Debug)]
 pub struct World {
@@ -82,12 +77,17 @@ impl World {
     /// A world with nothing in it.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let next_machine = first_id(&settings);
+        let first_machine = FIRST_ID.saturating_add(settings.number_offset);
         Self {
             settings,
             faults: OrderedFaults::default(),
             time: Timestamp::MIN,
-            counters: save::Counters { next_machine, next_volume: 1, dice: Dice::default() },
+            counters: save::Counters {
+                first_machine,
+                next_machine: first_machine,
+                next_volume: 1,
+                dice: Dice::default(),
+            },
             machines: BTreeMap::new(),
             volumes: BTreeMap::new(),
             failures: BTreeMap::new(),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use snafu::{ResultExt, Snafu};
 
-use super::{Machine, Volume, World, failure::Failed, first_id};
+use super::{FIRST_ID, Machine, Volume, World, failure::Failed};
 use crate::simulated::{Settings, faults::Dice};
 
 /// Indicates that bytes are not a saved world.
@@ -28,9 +28,16 @@ pub enum RestoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Counters {
+    /// Kept, because other settings would say another; worlds that were saved without it began with the lowest.
+    #[serde(default = "lowest")]
+    pub(super) first_machine: u64,
     pub(super) next_machine: u64,
     pub(super) next_volume: u64,
     pub(super) dice: Dice,
+}
+
+fn lowest() -> u64 {
+    FIRST_ID
 }
 
 /// Numbers of the things that changed since the last save, and identities whose last task ended otherwise than before.
@@ -132,7 +139,7 @@ impl World {
         }
         world.machines.values().for_each(|machine| world.index.add_machine(machine));
         world.volumes.values().for_each(|volume| world.index.add_volume(volume));
-        world.index.free_ids = (first_id(&world.settings)..world.counters.next_machine)
+        world.index.free_ids = (world.counters.first_machine..world.counters.next_machine)
             .filter(|id| !world.machines.contains_key(id))
             .collect();
         world.advance(now);
