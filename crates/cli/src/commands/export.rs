@@ -127,12 +127,16 @@ impl Exported {
         self.keep(kind, object);
     }
 
+    /// Notes where an object is to be, unless every cluster has that.
+    fn need_namespace(&mut self, namespace: String) {
+        if !namespace.is_empty() && namespace != "default" {
+            self.namespaces.insert(namespace);
+        }
+    }
+
     fn keep(&mut self, kind: &KnownKind, mut object: Value) {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let namespace = text("/metadata/namespace").to_owned();
-        if !namespace.is_empty() && namespace != "default" {
-            self.namespaces.insert(namespace.clone());
-        }
         for pointer in ["/spec/credentials/secretRef/name", "/spec/cloudInit/secretRef/name"] {
             let name = text(pointer);
             if !name.is_empty() {
@@ -146,6 +150,7 @@ impl Exported {
             self.worlds.insert(world_of(&provider));
             carry(&mut object, identity(&provider));
         }
+        self.need_namespace(namespace);
         self.objects.push(portable(&kind.resource, object));
     }
 
@@ -179,15 +184,20 @@ impl Exported {
         }
         let resource = ApiResource::erase::<ConfigMap>(&());
         let selection = Selection { labels: Some(labels::WORLD), ..Selection::all(&resource, None) };
-        let mut objects = Vec::new();
+        let (mut objects, mut namespaces) = (Vec::new(), BTreeSet::new());
         let listed = list(cluster, &selection, &Wanted::Whole, |object| {
             let world = object.pointer("/metadata/labels").and_then(|all| all.get(labels::WORLD)?.as_str());
             let Some(world) = world.filter(|world| self.worlds.contains(*world)) else { return };
             let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            namespaces
+                .extend(object.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned));
             objects.push(((world.to_owned(), name == world, name.to_owned()), portable(&resource, object)));
         });
         if let Err(incomplete) = listed.await {
             self.missing.push(incomplete.source.to_string());
+        }
+        for namespace in namespaces {
+            self.need_namespace(namespace);
         }
         objects.sort_by(|(one, _), (other, _)| one.cmp(other));
         let place = self.first(|kind| kind == PROVIDER);

@@ -224,7 +224,7 @@ pub(super) fn leaving(placement: &str) -> Refusal {
     Refusal::new(reason::PROVIDER_NOT_FOUND, message)
 }
 
-/// The patch that gives a Machine back: no finalizer, no placement, and a note of who could not take it.
+/// The patch that gives a Machine back: no finalizer, no placement, and for its Datacenter a note of who could not take it.
 fn hand_back_patch(machine: &Machine, placement: &str, full: Option<Fullness>, now: Timestamp) -> Value {
     let metadata = &machine.metadata;
     let finalizers: Vec<&String> = metadata
@@ -241,7 +241,7 @@ fn hand_back_patch(machine: &Machine, placement: &str, full: Option<Fullness>, n
             labels::PLACEMENT: null,
             labels::ZONE: null,
             labels::PLACEMENT_REASON: null,
-            labels::PASSED_OVER: pass_over(machine, placement, full, now),
+            labels::PASSED_OVER: machine.spec.datacenter_ref.as_ref().map(|_| pass_over(machine, placement, full, now)),
         },
     }})
 }

@@ -91,12 +91,12 @@ fn foreign(world: &World, target: &Target, definition: Option<&Definition>) -> O
     let tag = Some(target.identity.as_str());
     let machine = world.machine_named(&target.namespace, &target.name);
     if let Some(machine) = machine.filter(|machine| machine.tag.as_deref() != tag) {
-        return Some(format!("machine {} named {:?} is not ours", machine.id, machine.name));
+        return Some(format!("machine {} named {:?}", machine.id, machine.name));
     }
     definition?.disks.iter().find_map(|disk| {
         let name = volume_name(&target.name, &disk.volume.disk);
         let volume = world.volume_named(&target.namespace, &name)?;
-        (volume.tag.as_deref() != tag).then(|| format!("volume {} named {name:?} is not ours", volume.id))
+        (volume.tag.as_deref() != tag).then(|| format!("volume {} named {name:?}", volume.id))
     })
 }
 

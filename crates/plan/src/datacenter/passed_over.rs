@@ -121,6 +121,14 @@ pub(super) fn taken_up(machine: &Machine, provider: &str, now: Timestamp) -> Opt
     (!all.is_empty()).then(|| written(&all))
 }
 
+/// The annotation of a Machine that is placed on one provider because another cannot take it any more.
+pub(super) fn moved_on(machine: &Machine, before: &str, provider: &str, now: Timestamp) -> String {
+    let mut all = passed_over(machine, now);
+    all.remove(provider);
+    all.insert(before.to_owned(), Note { since: now, full: None });
+    written(&all)
+}
+
 /// Every entry that can be read.
 fn entries(machine: &Machine) -> impl Iterator<Item = (&str, Note)> {
     let text = annotation(machine, labels::PASSED_OVER).unwrap_or_default();

@@ -11,7 +11,7 @@ use vitistack_types::{
 
 use super::{
     Candidate, Claim, Placement, Problem, Request, Usage, admit,
-    passed_over::{Note, is_passed_over_by, pass_over, passed_over, taken_up, until},
+    passed_over::{Note, is_passed_over_by, moved_on, passed_over, taken_up, until},
     place, zone_of,
 };
 use crate::{
@@ -293,7 +293,7 @@ pub fn annotations(
             ]
             .into();
             if let Some(before) = moved_from {
-                all.insert(labels::PASSED_OVER, Some(pass_over(machine, before, None, now)));
+                all.insert(labels::PASSED_OVER, Some(moved_on(machine, before, &placement.provider, now)));
             } else if is_passed_over_by(machine, &placement.provider) {
                 all.insert(labels::PASSED_OVER, taken_up(machine, &placement.provider, now));
             }

@@ -142,6 +142,20 @@ fn held(snapshot: &Snapshot<'_>) -> Option<Refusal> {
         return Some(Refusal::new(reason::IDENTITY_HELD, message));
     }
     let uid = machine.metadata.uid.as_deref();
+    // An apply of the manifest that the Machine was first made from may take it away again, and would make it anew.
+    let is_lost = uid.is_some()
+        && annotation(machine, labels::ADOPTED) == uid
+        && annotation(machine, labels::IDENTITY).is_none();
+    if is_lost {
+        let known = machine.status.as_ref().and_then(|status| status.identity.as_deref());
+        let message = format!(
+            "it was adopted, and its annotation {} is gone: set it to {}, or remove the annotation {} to make a new machine",
+            labels::IDENTITY,
+            known.map_or_else(|| "what it was".to_owned(), |identity| format!("{identity:?}")),
+            labels::ADOPTED,
+        );
+        return Some(Refusal::new(reason::IDENTITY_HELD, message));
+    }
     (!has_own_identity(machine)).then(|| {
         let message = format!(
             "it carries the identity of another Machine, as after a restore: if the real machine is to be this one's, set the annotation {} to {:?}",
@@ -179,7 +193,10 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
         return no_room(snapshot, observed, refusal);
     }
     // What was begun is ended, also by whoever did not hear the provider's answer.
-    if is_passed_over_by(snapshot.machine, snapshot.placement) && holds_nothing(observed) {
+    if is_placed_by_datacenter(snapshot.machine)
+        && is_passed_over_by(snapshot.machine, snapshot.placement)
+        && holds_nothing(observed)
+    {
         let message = format!("{} had no room for it", snapshot.placement);
         return no_room(snapshot, observed, &Refusal::new(reason::INSUFFICIENT_RESOURCES, message));
     }
@@ -193,18 +210,42 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
     }
 }
 
+/// Whether a Datacenter chooses its provider, and may choose another.
+fn is_placed_by_datacenter(machine: &Machine) -> bool {
+    machine.spec.datacenter_ref.is_some() && machine.spec.provider_ref.is_none()
+}
+
 /// Nothing is begun on a provider that goes. A claim that nothing came of is given up: it would hold the provider.
 fn provider_leaves(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refusal) -> Decision {
     let machine = snapshot.machine;
-    let is_given_up = has_finalizer(machine) && observed.disks.is_empty() && observed.leftovers.is_empty();
-    let is_placed_anew = machine.spec.datacenter_ref.is_some() && machine.spec.provider_ref.is_none();
-    let verdict = if is_placed_anew && (is_given_up || !has_finalizer(machine)) {
+    let is_claimed = has_finalizer(machine);
+    let is_given_up = is_claimed && holds_nothing(observed);
+    let verdict = if is_placed_by_datacenter(machine) && (is_given_up || !is_claimed) {
         Verdict::Waiting(format!("another provider is chosen: {}", refusal.message))
     } else {
         Verdict::Blocked(refusal.clone())
     };
-    let hand_back = is_given_up.then(|| step(Action::HandBack, refusal.message.clone()));
-    Decision { steps: hand_back.into_iter().collect(), verdict }
+    if !is_given_up {
+        return Decision { steps: Vec::new(), verdict };
+    }
+    let mut steps = clearing(observed, "its provider goes, and no machine came of it");
+    if steps.is_empty() {
+        steps.push(step(Action::HandBack, refusal.message.clone()));
+    }
+    Decision { steps, verdict }
+}
+
+/// The steps that remove what a create left and nobody wrote to.
+fn clearing(observed: &Observed, why: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if !observed.disks.is_empty() {
+        let names = observed.disks.iter().map(|disk| disk.name.clone()).collect();
+        steps.push(step(Action::Delete(Part::BlankDisks(names)), why));
+    }
+    if !observed.leftovers.is_empty() {
+        steps.push(step(Action::Delete(Part::Leftovers), why));
+    }
+    steps
 }
 
 /// Whether nothing is there that a machine could have written.
@@ -214,20 +255,11 @@ fn holds_nothing(observed: &Observed) -> bool {
 
 /// The provider has no room. A Datacenter has others, once nothing of the machine is left here.
 fn no_room(snapshot: &Snapshot<'_>, observed: &Observed, refusal: &Refusal) -> Decision {
-    let spec = &snapshot.machine.spec;
     // Disks may hold what a machine wrote before somebody took it away, so they stay and the Machine with them.
-    if spec.datacenter_ref.is_none() || spec.provider_ref.is_some() || !holds_nothing(observed) {
+    if !is_placed_by_datacenter(snapshot.machine) || !holds_nothing(observed) {
         return Decision { steps: Vec::new(), verdict: Verdict::Blocked(refusal.clone()) };
     }
-    let mut steps = Vec::new();
-    let why = "it was made for a machine that found no room";
-    if !observed.disks.is_empty() {
-        let names = observed.disks.iter().map(|disk| disk.name.clone()).collect();
-        steps.push(step(Action::Delete(Part::BlankDisks(names)), why));
-    }
-    if !observed.leftovers.is_empty() {
-        steps.push(step(Action::Delete(Part::Leftovers), why));
-    }
+    let mut steps = clearing(observed, "it was made for a machine that found no room");
     if steps.is_empty() {
         steps.push(step(Action::HandBack, refusal.message.clone()));
     } else if !is_passed_over_by(snapshot.machine, snapshot.placement) {

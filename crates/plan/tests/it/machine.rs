@@ -379,6 +379,21 @@ fn a_restored_machine_is_held_until_it_is_adopted() {
     story.twin = None;
     story.say("the old Machine is gone").round();
     story.say("adopted").annotate(labels::ADOPTED, "uid-2").round();
+    let annotations = story.machine.metadata.annotations.as_mut().unwrap();
+    let carried = annotations.remove(labels::IDENTITY).unwrap();
+    story.say("an apply of its first manifest takes the identity away: it is not made anew").round();
+    story.say("it is set again").annotate(labels::IDENTITY, &carried).round();
+    insta::assert_snapshot!(story.page);
+}
+
+#[test]
+fn a_machine_whose_provider_came_back_is_made_there() {
+    let mut story = small();
+    let note = "default/simulated-a@2026-01-01T11:59:00Z";
+    story
+        .say("its provider was deleted before, and a note of that is left")
+        .annotate(labels::PASSED_OVER, note);
+    story.round();
     insta::assert_snapshot!(story.page);
 }
 

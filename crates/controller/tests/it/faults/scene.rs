@@ -28,6 +28,8 @@ use super::{
 
 /// Longest wait, on the clock of the play, for anything; the longest backoff is five minutes.
 const LIMIT: Duration = Duration::from_mins(40);
+/// After so long nothing waits any more because of a fault.
+const LONGEST_BACKOFF: Duration = Duration::from_mins(5);
 /// How often things are looked at while they are waited for.
 const LOOK: Duration = Duration::from_millis(700);
 /// Nothing has changed for so long: things have come to rest. Longer than any task and any early backoff.
@@ -328,6 +330,10 @@ impl Scene {
     /// Nothing is written while nothing is asked, nothing is left over, nothing was ever there twice.
     async fn check_rest(&self, expected: Option<&State>) -> Result<(), String> {
         let counts = || (self.script.counts(), self.script.events.load(Ordering::SeqCst));
+        // A Datacenter decides for all its machines at once, so that its last failure may delay a word about any of them.
+        if self.pool.is_some() {
+            tokio::time::sleep(LONGEST_BACKOFF).await;
+        }
         let before = counts();
         tokio::time::sleep(RESYNCS).await;
         if counts() != before {
