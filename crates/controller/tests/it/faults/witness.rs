@@ -373,9 +373,11 @@ impl Seen {
         // Between a step whose answer was lost and the next look its power is that of the last one; a machine is not.
         let conditions = change.after.status.iter().flat_map(|status| &status.conditions);
         let is_sure = conditions.clone().any(|each| each.type_ == READY && each.status == "True");
+        // One that goes keeps its last word while its provider does not answer.
+        let is_gone = is_on.is_none() && change.after.metadata.deletion_timestamp.is_none();
         let is_wrong = match phase {
-            Some(MachinePhase::Running) => is_on.is_none() || is_sure && is_on == Some(false),
-            Some(MachinePhase::Stopped) => is_on.is_none() || is_sure && is_on == Some(true),
+            Some(MachinePhase::Running) => is_gone || is_sure && is_on == Some(false),
+            Some(MachinePhase::Stopped) => is_gone || is_sure && is_on == Some(true),
             _ => false,
         };
         if is_wrong {
