@@ -3,11 +3,12 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
+use kube::Client;
 use snafu::ResultExt;
 use vitistack_apiserver::{ServeOptions, serve};
 use vitistack_runtime::shutdown;
 
-use super::{Ending, Error, ListenForEndSnafu, ServeSnafu, WriteOutputSnafu};
+use super::{Ending, Error, ListenForEndSnafu, ServeSnafu, WriteOutputSnafu, up::leases::give_back};
 use crate::output::Console;
 
 /// Where to serve.
@@ -47,6 +48,7 @@ pub async fn run(arguments: &ApiserverArgs, console: &mut Console<'_>) -> Result
     let kubeconfig =
         kubeconfig.clone().or_else(|| Some(data_dir.as_ref()?.join("kubeconfig"))).unwrap_or_default();
     let serving = serve(options).await.context(ServeSnafu)?;
+    give_back(&Client::new(serving.server.service(), "default")).await;
     writeln!(
         console.output,
         "serving on https://{}\nexport KUBECONFIG='{}'",

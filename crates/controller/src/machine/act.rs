@@ -14,7 +14,7 @@ use vitistack_machine::{Backend, BackendError, Order, Progress, Target};
 use vitistack_plan::{
     Refusal,
     datacenter::{Fullness, pass_over},
-    machine::{Action, Step, identity},
+    machine::{Action, Step, identity, is_placed_by_datacenter},
 };
 use vitistack_runtime::finalizer;
 use vitistack_types::{
@@ -241,7 +241,8 @@ fn hand_back_patch(machine: &Machine, placement: &str, full: Option<Fullness>, n
             labels::PLACEMENT: null,
             labels::ZONE: null,
             labels::PLACEMENT_REASON: null,
-            labels::PASSED_OVER: machine.spec.datacenter_ref.as_ref().map(|_| pass_over(machine, placement, full, now)),
+            labels::PASSED_OVER:
+                is_placed_by_datacenter(machine).then(|| pass_over(machine, placement, full, now)),
         },
     }})
 }

@@ -273,6 +273,11 @@ pub async fn delete_machine(
     Ok(Progress::Working("KubeVirt removes the machine".to_owned()))
 }
 
+/// Whether an object is the volume of one of these disks.
+fn is_volume_of(target: &Target, disks: &[String], object: &Object) -> bool {
+    belongs_to(object, &target.identity) && disks.contains(&disk_name(target, object))
+}
+
 /// Deletes the volumes of these disks, unless the machine still has them.
 pub async fn delete_disks(
     writer: &Writer<'_>,
@@ -280,8 +285,7 @@ pub async fn delete_disks(
     disks: &[String],
     found: &Found,
 ) -> Result<Progress, BackendError> {
-    let is_asked =
-        |object: &&Object| belongs_to(object, &target.identity) && disks.contains(&disk_name(target, object));
+    let is_asked = |object: &&Object| is_volume_of(target, disks, object);
     let mut is_working = false;
     for (kind, volumes) in
         [(Kind::DataVolume, &found.data_volumes), (Kind::PersistentVolumeClaim, &found.claims)]
@@ -326,8 +330,7 @@ pub async fn delete_blank_disks(
     disks: &[String],
     found: &Found,
 ) -> Result<Progress, BackendError> {
-    let is_asked =
-        |object: &&Object| belongs_to(object, &target.identity) && disks.contains(&disk_name(target, object));
+    let is_asked = |object: &&Object| is_volume_of(target, disks, object);
     let is_blank = |object: &&Object| {
         let name = object.name_any();
         storage::is_blank(&name, found) && !is_attached(&name, found)

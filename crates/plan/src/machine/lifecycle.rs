@@ -211,7 +211,8 @@ fn create(snapshot: &Snapshot<'_>, observed: &Observed) -> Decision {
 }
 
 /// Whether a Datacenter chooses its provider, and may choose another.
-fn is_placed_by_datacenter(machine: &Machine) -> bool {
+#[must_use]
+pub fn is_placed_by_datacenter(machine: &Machine) -> bool {
     machine.spec.datacenter_ref.is_some() && machine.spec.provider_ref.is_none()
 }
 

@@ -21,7 +21,7 @@ pub use capability::{Capabilities, Support};
 pub use desired::{
     AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, Identity, SecretPart,
 };
-pub use lifecycle::{Decision, Snapshot, Verdict, decide, identity};
+pub use lifecycle::{Decision, Snapshot, Verdict, decide, identity, is_placed_by_datacenter};
 pub(crate) use lifecycle::{annotation, has_own_identity};
 pub use locate::{Location, Places, full_name, has_finalizer, locate, may_be_made, placement};
 pub use observed::{Elsewhere, Observed, ObservedDisk, ObservedMachine, Power, Problem};

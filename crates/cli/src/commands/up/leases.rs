@@ -16,7 +16,7 @@ use super::demo::{DemoError, MANAGER};
 const HOLDER: &str = "vitistack up";
 
 /// Longer than any process lives. A renewal every few seconds would say nothing more: the API answers only while the
-/// operators run.
+/// operators run, and whoever serves the same data next, with operators or without, gives back what a killed one left.
 const FOR_EVER: i32 = i32::MAX;
 
 fn leases(client: &Client) -> Api<Lease> {
@@ -40,10 +40,15 @@ pub async fn take(client: &Client) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Gives them back, for whoever serves the same data next.
+/// Gives back those that `vitistack up` has or left behind; what somebody else holds stays.
 pub async fn give_back(client: &Client) {
+    let leases = leases(client);
     for operator in Operator::ALL {
-        // The end is not held up by what the next start overwrites.
-        let _ = leases(client).delete(operator.name(), &DeleteParams::default()).await;
+        let name = operator.name();
+        // Neither a start nor an end is held up by this.
+        let Ok(Some(lease)) = leases.get_opt(name).await else { continue };
+        if lease.spec.and_then(|spec| spec.holder_identity).as_deref() == Some(HOLDER) {
+            let _ = leases.delete(name, &DeleteParams::default()).await;
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 mod demo;
 mod install;
-mod leases;
+pub(super) mod leases;
 mod progress;
 
 use std::{
@@ -135,8 +135,9 @@ pub async fn run(arguments: &UpArgs, console: &mut Console<'_>) -> Result<Ending
         Some(serving) => Client::new(serving.server.service(), "default"),
         None => client_from(&kit).await?,
     };
-    let ended = work(arguments, console, kit, client, serving.as_ref(), end).await;
+    let ended = work(arguments, console, kit, client.clone(), serving.as_ref(), end).await;
     if let Some(serving) = serving {
+        leases::give_back(&client).await;
         serving.stop().await;
     }
     telemetry.finish().await;
@@ -215,9 +216,6 @@ async fn work(
     // A panic in there was told by its own task.
     if let Ok(ended) = running.await {
         ended?;
-    }
-    if is_own {
-        leases::give_back(&client).await;
     }
     writeln!(console.output, "\nStopped.")?;
     Ok(Ending::Done)
