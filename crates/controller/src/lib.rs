@@ -4,11 +4,13 @@ pub mod backends;
 mod caches;
 pub mod datacenter;
 mod index;
+mod inverted;
 pub mod machine;
 pub mod machine_provider;
 pub mod operators;
 mod pace;
 mod permissions;
+mod place;
 mod secrets;
 
 pub use caches::{Caches, Clock, Needs};

@@ -19,7 +19,7 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{SetOnce, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
@@ -93,6 +93,8 @@ pub(crate) struct Shared<K: Kind> {
     pub(crate) unfit: Mutex<HashMap<ObjectRef<K>, Unfit>>,
     pub(crate) resource: K::DynamicType,
     pub(crate) feeding: watch::Sender<Feeding>,
+    /// Set by the first complete list. The store's own mark wakes only the last of those who wait for it.
+    pub(crate) listed: SetOnce<()>,
 }
 
 impl<K: Kind> Clone for Cache<K> {
@@ -112,6 +114,7 @@ impl<K: Kind> Cache<K> {
             unfit: Mutex::default(),
             resource,
             feeding: watch::Sender::new(Feeding::Listing),
+            listed: SetOnce::new(),
         }));
         (cache.clone(), Feed::new(cache, writer))
     }
@@ -143,10 +146,7 @@ impl<K: Kind> Cache<K> {
 
     /// Waits until the first list is complete.
     pub async fn ready(&self) {
-        if self.0.store.wait_until_ready().await.is_err() {
-            // The feed is gone, which happens only when the process ends.
-            std::future::pending::<()>().await;
-        }
+        self.0.listed.wait().await;
     }
 
     /// Calls `listener` with every change from now on. It must not block.

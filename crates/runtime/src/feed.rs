@@ -88,7 +88,6 @@ type Prune<K> = Box<dyn Fn(&mut K) + Send + Sync>;
 pub(crate) struct Feed<K: Kind> {
     cache: Cache<K>,
     writer: Writer<K>,
-    is_listed: bool,
     prune: Prune<K>,
     /// The unfit objects of the list before the one that is being read, so that each is logged once.
     unfit_before: HashMap<ObjectRef<K>, Unfit>,
@@ -97,7 +96,7 @@ pub(crate) struct Feed<K: Kind> {
 impl<K: Kind> Feed<K> {
     /// A feed that nothing was read into yet.
     pub(crate) fn new(cache: Cache<K>, writer: Writer<K>) -> Self {
-        Self { cache, writer, is_listed: false, prune: Box::new(|_| {}), unfit_before: HashMap::new() }
+        Self { cache, writer, prune: Box::new(|_| {}), unfit_before: HashMap::new() }
     }
 
     /// Keeps less of every object.
@@ -230,13 +229,13 @@ impl<K: Kind> Feed<K> {
 
     /// Swaps the new list in and tells what differs from the old one: a watch that was cut may have missed anything.
     fn finish_list(&mut self) {
-        let is_first = !std::mem::replace(&mut self.is_listed, true);
         self.unfit_before.clear();
         let resource = self.cache.0.resource.clone();
         let key = |object: &K| ObjectRef::from_obj_with(object, resource.clone());
         let mut before: HashMap<_, _> =
             self.cache.list().into_iter().map(|object| (key(&object), object)).collect();
         self.writer.apply_watcher_event(&watcher::Event::InitDone);
+        let is_first = self.cache.0.listed.set(()).is_ok();
         for object in self.cache.sorted() {
             let old = before.remove(&key(&object));
             let old = old.as_ref().map(|old| old.meta());
@@ -389,6 +388,24 @@ mod tests {
         assert_eq!(heard(&told), [("x".into(), Urgency::Resync), ("y".into(), Urgency::Resync)]);
         assert!(cache.list().iter().all(|object| object.metadata.managed_fields.is_none()));
         assert!(cache.get(&ObjectRef::new("x").within("a")).is_some());
+    }
+
+    #[tokio::test]
+    async fn everybody_who_waits_for_the_first_list_is_woken() {
+        let (cache, mut feed, _) = cache();
+        let waiters: Vec<_> = (0..3)
+            .map(|_| {
+                let cache = cache.clone();
+                tokio::spawn(async move { cache.ready().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        list(&mut feed, Vec::new());
+        for waiter in waiters {
+            tokio::time::timeout(Duration::from_mins(1), waiter).await.unwrap().unwrap();
+        }
+        list(&mut feed, Vec::new());
+        cache.ready().await;
     }
 
     #[test]

@@ -15,7 +15,7 @@ use futures::{
     future::{BoxFuture, join_all},
     stream::BoxStream,
 };
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, ObjectRefExtra};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -239,7 +239,7 @@ impl<K: Kind> Worker<K> {
             for object in self.primary.sorted() {
                 let lane = self.reconciler.lane(&object);
                 let key = ObjectRef::from_obj_with(object.as_ref(), resource.clone());
-                self.queue.add(key, lane, Urgency::Resync);
+                self.queue.add(bare(key), lane, Urgency::Resync);
             }
         } else {
             self.running = JoinSet::new();
@@ -254,7 +254,7 @@ impl<K: Kind> Worker<K> {
             if self.is_acting
                 && let Some(object) = self.primary.get(&key)
             {
-                self.queue.add(key, self.reconciler.lane(&object), urgency);
+                self.queue.add(bare(key), self.reconciler.lane(&object), urgency);
             }
         }
     }
@@ -379,6 +379,12 @@ impl<K: Kind> Worker<K> {
         }
         self.running.shutdown().await;
     }
+}
+
+/// A key without what was true of one version of its object: it is kept as long as the object exists.
+fn bare<K: Kind>(mut key: ObjectRef<K>) -> ObjectRef<K> {
+    key.extra = ObjectRefExtra::default();
+    key
 }
 
 /// The time until an object's own point in the interval, by which resyncs are spread evenly over it.

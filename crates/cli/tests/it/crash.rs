@@ -7,13 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Namespace},
+};
 use kube::{
     Api, Client, Config, ResourceExt,
     api::{ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde_json::json;
 use tokio::task::JoinSet;
+use vitistack_types::labels::SYSTEM_NAMESPACE;
 
 use crate::Killed;
 
@@ -79,4 +84,31 @@ async fn nothing_that_was_answered_is_lost_by_kill_9() {
     next.metadata.name = Some("next".to_owned());
     let next = objects.create(&PostParams::default(), &next).await.unwrap();
     assert!(known.iter().all(|(_, used)| *used < version(&next)), "a version is never used again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_that_a_killed_up_left_do_not_silence_whoever_comes_next() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let held_by = |holder: &str| -> Lease {
+        let spec = json!({ "holderIdentity": holder, "leaseDurationSeconds": i32::MAX });
+        serde_json::from_value(json!({ "metadata": { "name": "kubevirt-operator" }, "spec": spec })).unwrap()
+    };
+    for (holder, is_kept) in [("vitistack up", false), ("another-1", true)] {
+        let (process, objects) = serve(directory.path()).await;
+        let client = objects.into_client();
+        let namespace = json!({ "metadata": { "name": SYSTEM_NAMESPACE } });
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let _ = namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await;
+        let leases: Api<Lease> = Api::namespaced(client, SYSTEM_NAMESPACE);
+        leases.create(&PostParams::default(), &held_by(holder)).await.unwrap();
+        drop(process);
+
+        let (_process, objects) = serve(directory.path()).await;
+        let leases: Api<Lease> = Api::namespaced(objects.into_client(), SYSTEM_NAMESPACE);
+        let limit = Instant::now() + Duration::from_mins(1);
+        while leases.get_opt("kubevirt-operator").await.unwrap().is_some() != is_kept {
+            assert!(Instant::now() < limit, "the lease of {holder} is not as it should be");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
 }

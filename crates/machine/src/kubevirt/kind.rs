@@ -75,10 +75,29 @@ impl Kind {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
     }
 
+    /// The group of the API that serves it.
+    #[must_use]
+    pub fn group(self) -> &'static str {
+        self.parts().0
+    }
+
+    /// The version of the API that serves it.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        self.parts().1
+    }
+
     /// Its name, as users write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.parts().2
+    }
+
+    /// Its plural, as paths name it.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        let [plural] = self.parts().3;
+        plural
     }
 
     /// The plural with its group, as permissions name it.

@@ -15,6 +15,7 @@ mod plan;
 mod power;
 mod prune;
 mod read;
+mod recent;
 mod storage;
 mod virtual_machine;
 
@@ -24,6 +25,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Client, core::ObjectMeta};
+use tokio::time::Instant;
 use vitistack_plan::machine::{Capabilities, Observed, Part, Support, Update};
 use vitistack_types::labels;
 
@@ -36,6 +38,7 @@ pub use plan::{Planned, Volume, plan};
 pub use prune::prune;
 pub use read::{Found, LiveReader, ReadError, Reader, find};
 
+use self::recent::Recent;
 use crate::{Backend, BackendError, Order, Progress, Target};
 
 /// What the label on everything made says about who made it.
@@ -119,13 +122,14 @@ pub struct KubeVirt {
     client: Client,
     reader: Arc<dyn Reader>,
     settings: Settings,
+    recent: Recent,
 }
 
 impl KubeVirt {
     /// A backend that writes with `client` and reads with `reader`, which may lag behind.
     #[must_use]
     pub fn new(client: Client, reader: Arc<dyn Reader>, settings: Settings) -> Self {
-        Self { client, reader, settings }
+        Self { client, reader, settings, recent: Recent::new(Instant::now()) }
     }
 
     /// A backend that reads from the cluster itself, every time.
@@ -137,10 +141,11 @@ impl KubeVirt {
 
     async fn find(&self, target: &Target, order: Option<&Order>) -> Result<Found, BackendError> {
         let found = find(self.reader.as_ref(), &self.settings, target, order).await?;
-        if order.is_some() || !self.reader.may_lag() || found.has_any(&target.identity) {
+        // With no order and nothing there, somebody is about to let the Machine go.
+        let is_absent = order.is_none() && !found.has_any(&target.identity);
+        if !(is_absent && self.reader.may_lag() && self.recent.has(&target.identity, Instant::now())) {
             return Ok(found);
         }
-        // Somebody is about to let the Machine go.
         let live = LiveReader::new(self.client.clone());
         read::confirm_absence(&live, &self.settings, target, found).await
     }
@@ -163,21 +168,24 @@ impl Backend for KubeVirt {
 
     async fn create(&self, order: &Order) -> Result<Progress, BackendError> {
         let found = self.find(&order.target, Some(order)).await?;
+        let _asking = self.recent.asking(&order.target.identity);
         apply::specification(&self.writer(), &self.settings, order, &found, order.desired.power).await
     }
 
     async fn update(&self, order: &Order, update: &Update) -> Result<Progress, BackendError> {
         let found = self.find(&order.target, Some(order)).await?;
+        let _asking = self.recent.asking(&order.target.identity);
         apply::update(&self.writer(), &self.settings, order, &found, update).await
     }
 
     async fn delete(&self, target: &Target, part: &Part) -> Result<Progress, BackendError> {
         let found = self.find(target, None).await?;
+        let writer = self.writer();
         match part {
-            Part::Machine => apply::delete_machine(&self.writer(), target, &found).await,
-            Part::Disks(names) => apply::delete_disks(&self.writer(), target, names, &found).await,
-            Part::BlankDisks(names) => apply::delete_blank_disks(&self.writer(), target, names, &found).await,
-            Part::Leftovers => apply::delete_leftovers(&self.writer(), target, &found).await,
+            Part::Machine => apply::delete_machine(&writer, target, &found).await,
+            Part::Disks(names) => apply::delete_disks(&writer, target, names, &found).await,
+            Part::BlankDisks(names) => apply::delete_blank_disks(&writer, target, names, &found).await,
+            Part::Leftovers => apply::delete_leftovers(&writer, target, &found).await,
         }
     }
 }

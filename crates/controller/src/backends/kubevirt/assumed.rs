@@ -9,7 +9,7 @@ use kube::core::DynamicObject;
 use vitistack_machine::kubevirt::{Object, identity_of};
 use vitistack_plan::machine::Identity;
 
-use super::place::Place;
+use crate::place::Place;
 
 /// A cache that is so late will not be believed sooner for waiting longer: then it is right, whatever it says.
 const LIFETIME: Duration = Duration::from_secs(10);

@@ -4,17 +4,19 @@ use std::{borrow::Cow, sync::Arc};
 
 use kube::{
     Resource,
-    core::{ApiResource, DynamicObject, DynamicResourceScope, ObjectMeta},
+    core::{DynamicObject, DynamicResourceScope, ObjectMeta},
 };
 use serde::{Deserialize, Deserializer};
-use vitistack_machine::kubevirt::{Kind, Object, prune};
+use vitistack_machine::kubevirt::{Kind, Object, identity_of, prune};
 use vitistack_types::labels;
 
 /// An object as JSON text, parsed whenever somebody looks at it: parsed it would take five to ten times the memory, for as
 /// long as it exists. Beside the text stands what every change is asked for.
 #[derive(Clone, Debug)]
 pub struct Kept {
+    /// Without labels: a map for one of them would take more than all the rest.
     metadata: ObjectMeta,
+    identity: Option<Box<str>>,
     content: Content,
 }
 
@@ -46,7 +48,11 @@ impl Kept {
 
     /// Which object it is, at which version and whose: an object without content.
     pub fn outline(&self) -> DynamicObject {
-        DynamicObject { types: None, metadata: self.metadata.clone(), data: serde_json::Value::Null }
+        let identity =
+            self.identity.as_deref().map(|identity| (labels::IDENTITY.to_owned(), identity.to_owned()));
+        let labels = identity.map(|label| [label].into());
+        let metadata = ObjectMeta { labels, ..self.metadata.clone() };
+        DynamicObject { types: None, metadata, data: serde_json::Value::Null }
     }
 }
 
@@ -54,41 +60,37 @@ impl<'de> Deserialize<'de> for Kept {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = DynamicObject::deserialize(deserializer)?;
         let whole = &object.metadata;
-        let identity = whole.labels.as_ref().and_then(|labels| labels.get_key_value(labels::IDENTITY));
+        let identity = identity_of(&object).map(|identity| identity.as_str().into());
         let metadata = ObjectMeta {
             name: whole.name.clone(),
             namespace: whole.namespace.clone(),
             uid: whole.uid.clone(),
             resource_version: whole.resource_version.clone(),
-            labels: identity.map(|(name, value)| [(name.clone(), value.clone())].into()),
             ..ObjectMeta::default()
         };
-        Ok(Self { metadata, content: Content::New(Box::new(object)) })
+        Ok(Self { metadata, identity, content: Content::New(Box::new(object)) })
     }
 }
 
 impl Resource for Kept {
-    type DynamicType = ApiResource;
+    /// A word instead of the strings that say the same, which every key of a cache would hold a copy of.
+    type DynamicType = Kind;
     type Scope = DynamicResourceScope;
 
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::kind(resource)
+    fn kind(kind: &Kind) -> Cow<'_, str> {
+        kind.name().into()
     }
 
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::group(resource)
+    fn group(kind: &Kind) -> Cow<'_, str> {
+        kind.group().into()
     }
 
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::version(resource)
+    fn version(kind: &Kind) -> Cow<'_, str> {
+        kind.version().into()
     }
 
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::plural(resource)
-    }
-
-    fn api_version(resource: &ApiResource) -> Cow<'_, str> {
-        DynamicObject::api_version(resource)
+    fn plural(kind: &Kind) -> Cow<'_, str> {
+        kind.plural().into()
     }
 
     fn meta(&self) -> &ObjectMeta {
@@ -131,7 +133,7 @@ mod tests {
     fn the_outline_says_which_object_it_is_and_whose() {
         let kept: Kept = serde_json::from_value(machine()).unwrap();
         let outline = kept.outline();
-        assert_eq!(vitistack_machine::kubevirt::identity_of(&outline).unwrap().as_str(), "one");
+        assert_eq!(identity_of(&outline).unwrap().as_str(), "one");
         let metadata = outline.metadata;
         assert_eq!(metadata.labels.unwrap().len(), 1);
         assert_eq!((metadata.uid.as_deref(), metadata.resource_version.as_deref()), (Some("a"), Some("7")));

@@ -4,7 +4,6 @@ mod assumed;
 mod hub;
 mod kept;
 mod notes;
-mod place;
 mod reader;
 
 use std::sync::{Arc, Mutex, Weak};

@@ -1,10 +1,6 @@
 //! What is noted beside the cache of a kind: whose objects are where, what was written, and who waits for what.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Mutex,
-    time::Instant,
-};
+use std::{collections::HashSet, sync::Mutex, time::Instant};
 
 use kube::core::DynamicObject;
 use vitistack_machine::kubevirt::{Kind, identity_of};
@@ -15,9 +11,8 @@ use super::{
     assumed::Assumed,
     hub::{Hub, lock},
     kept::Kept,
-    place::Place,
 };
-use crate::backends::Changed;
+use crate::{backends::Changed, inverted::Inverted, place::Place};
 
 /// Notes about all kinds, and those who want to hear of changes.
 pub struct Notes {
@@ -31,8 +26,8 @@ pub struct Notes {
 pub struct Note {
     /// What was written and not seen yet.
     pub assumed: Assumed,
-    identities: HashMap<Place, Identity>,
-    places: HashMap<Identity, HashSet<Place>>,
+    /// Where the objects of each identity are.
+    owners: Inverted,
     /// Where something of somebody else was found that may be in the way, or nothing that somebody may wait for.
     pub awaited: HashSet<Place>,
 }
@@ -65,7 +60,7 @@ impl Notes {
             return self.hub.tell(&Changed::All);
         }
         // A claim that CDI made has the name of its DataVolume.
-        let filled = || self.with(Kind::DataVolume, |note| note.identities.get(&place).cloned());
+        let filled = || self.with(Kind::DataVolume, |note| note.owner(&place));
         let is_unmarked = kind == Kind::PersistentVolumeClaim && concerned.is_empty();
         for identity in concerned.into_iter().chain(is_unmarked.then(filled).flatten()) {
             self.hub.tell(&Changed::One(identity));
@@ -92,28 +87,18 @@ impl Note {
     /// Where the objects of an identity are, or were a moment ago.
     #[must_use]
     pub fn places(&self, identity: &Identity) -> Vec<Place> {
-        self.places.get(identity).map(|places| places.iter().cloned().collect()).unwrap_or_default()
+        self.owners.places(identity.as_str()).cloned().collect()
+    }
+
+    /// Whose the object at a place is.
+    fn owner(&self, place: &Place) -> Option<Identity> {
+        self.owners.words(place).next().map(Identity::new)
     }
 
     /// Notes whose the object at a place is. Returns whose it was.
-    pub fn mark(&mut self, place: &Place, identity: Option<Identity>) -> Option<Identity> {
-        let before = match &identity {
-            Some(identity) => self.identities.insert(place.clone(), identity.clone()),
-            None => self.identities.remove(place),
-        };
-        if before != identity {
-            if let Some(before) = &before
-                && let Some(places) = self.places.get_mut(before)
-            {
-                places.remove(place);
-                if places.is_empty() {
-                    self.places.remove(before);
-                }
-            }
-            if let Some(identity) = identity {
-                self.places.entry(identity).or_default().insert(place.clone());
-            }
-        }
+    pub fn mark(&mut self, place: &Place, identity: Option<&Identity>) -> Option<Identity> {
+        let before = self.owner(place);
+        self.owners.put(place, identity.map(ToString::to_string).into_iter().collect());
         before
     }
 
@@ -123,7 +108,7 @@ impl Note {
         let identity = identity_of(object);
         // What we made there since is not gone with its predecessor.
         let after = self.assumed.identity_at(place).or_else(|| identity.clone().filter(|_| !is_gone));
-        let before = self.mark(place, after);
+        let before = self.mark(place, after.as_ref());
         (before.into_iter().chain(identity).collect(), self.awaited.remove(place))
     }
 }

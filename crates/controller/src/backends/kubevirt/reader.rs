@@ -11,11 +11,7 @@ use futures::{
     future::{self, Either},
     stream::{self, BoxStream, StreamExt},
 };
-use kube::{
-    Client,
-    core::DynamicObject,
-    runtime::{reflector::ObjectRef, watcher},
-};
+use kube::{Client, core::DynamicObject, runtime::watcher};
 use tokio::sync::watch;
 use vitistack_machine::{
     BackendError, ErrorKind,
@@ -25,8 +21,8 @@ use vitistack_plan::machine::Identity;
 use vitistack_runtime::cache::{Feeding, ForeignCache};
 use vitistack_types::{conditions::reason, labels};
 
-use super::{hub::Listener, kept::Kept, notes::Notes, place::Place};
-use crate::backends::Changed;
+use super::{hub::Listener, kept::Kept, notes::Notes};
+use crate::{backends::Changed, place::Place};
 
 /// So long after it was opened a cluster's first answer is waited for, so that a restart of ours is no outage of every
 /// machine. Later nobody waits: a cluster that is away says so at once.
@@ -71,7 +67,7 @@ impl CachedReader {
             let hearing = Arc::clone(&notes);
             let cache = ForeignCache::start(
                 client.clone(),
-                kind.resource(),
+                kind,
                 selection,
                 move |object: &mut Kept| object.shrink(kind),
                 move |change| hearing.heard(kind, change),
@@ -114,9 +110,7 @@ impl CachedReader {
 
 impl Shelf {
     fn get(&self, place: &Place) -> Option<Object> {
-        let mut key = ObjectRef::new_with(&place.name, self.cache.cache().resource().clone());
-        key.namespace = Some(place.namespace.clone()).filter(|namespace| !namespace.is_empty());
-        self.cache.cache().get(&key)?.object()
+        self.cache.cache().get(&place.reference(self.kind))?.object()
     }
 
     fn belief(&self) -> Belief {
@@ -227,7 +221,7 @@ impl Reader for CachedReader {
                 held.cache.cache().list().iter().filter_map(|kept| kept.object()).collect();
             let assumed: Vec<Place> = note.assumed.places().cloned().collect();
             if !assumed.is_empty() {
-                all.retain(|found| !assumed.contains(&Place::of(found)));
+                all.retain(|found| !assumed.contains(&Place::of(found.as_ref())));
                 all.extend(assumed.iter().filter_map(|place| note.assumed.resolve(place, held.get(place))));
             }
             all
@@ -245,7 +239,7 @@ impl Reader for CachedReader {
         self.notes.with(kind, |note| {
             note.assumed.put(&place, Arc::new(object), held.get(&place).as_deref(), Instant::now());
             if note.assumed.identity_at(&place).is_some() {
-                note.mark(&place, identity);
+                note.mark(&place, identity.as_ref());
             }
         });
         self.notes.hub.wake();
