@@ -9,6 +9,7 @@ use std::{
 use futures::{Stream, StreamExt, stream};
 use kube::{Resource, runtime::reflector::ObjectRef};
 use tokio::{sync::Notify, time::Instant};
+use vitistack_runtime::Urgency;
 
 use crate::caches::name_of;
 
@@ -45,7 +46,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Wakes<K> {
     }
 
     /// The objects, as they are to be looked at.
-    pub(crate) fn stream(self) -> impl Stream<Item = ObjectRef<K>> + Send + 'static
+    pub(crate) fn stream(self) -> impl Stream<Item = (ObjectRef<K>, Urgency)> + Send + 'static
     where
         ObjectRef<K>: Send,
     {
@@ -57,7 +58,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Wakes<K> {
             let marked = std::mem::take(&mut *wakes.0.objects.lock().unwrap_or_else(PoisonError::into_inner));
             Some((stream::iter(marked), (wakes, true)))
         });
-        batches.flatten()
+        batches.flatten().map(|object| (object, Urgency::Event))
     }
 }
 
@@ -105,9 +106,9 @@ mod tests {
         for _ in 0..1000 {
             wakes.mark(object("a"));
         }
-        assert_eq!(stream.next().await, Some(object("a")));
+        assert_eq!(stream.next().await, Some((object("a"), Urgency::Event)));
         wakes.mark(object("b"));
-        assert_eq!(stream.next().await, Some(object("b")));
+        assert_eq!(stream.next().await, Some((object("b"), Urgency::Event)));
     }
 
     #[test]

@@ -55,6 +55,8 @@ impl<K> Kind for K where
 pub struct Change<K> {
     /// The object after the change, or as it was last seen if it is gone.
     pub object: Arc<K>,
+    /// The object before the change, if it was there and stays.
+    pub before: Option<Arc<K>>,
     /// Resync for the first list, Change if somebody changed what is desired, Event for everything else.
     pub urgency: Urgency,
     /// Whether the object is gone.

@@ -194,7 +194,7 @@ impl<K: Kind> Feed<K> {
                 let reference = ObjectRef::from_obj_with(&guarded, self.cache.0.resource.clone());
                 let before = self.cache.get(&erase(reference));
                 match self.decode(guarded) {
-                    Some(object) => self.apply(object, before.as_deref()),
+                    Some(object) => self.apply(object, before),
                     // What is desired can no longer be read, so acting on what was desired before would be wrong.
                     None => {
                         if let Some(before) = before {
@@ -213,18 +213,18 @@ impl<K: Kind> Feed<K> {
         }
     }
 
-    fn apply(&mut self, object: K, before: Option<&K>) {
-        let urgency = urgency(before.map(Resource::meta), object.meta());
+    fn apply(&mut self, object: K, before: Option<Arc<K>>) {
+        let urgency = urgency(before.as_ref().map(|before| before.meta()), object.meta());
         let reference = ObjectRef::from_obj_with(&object, self.cache.0.resource.clone());
         self.writer.apply_watcher_event(&watcher::Event::Apply(object));
         if let Some(object) = self.cache.get(&reference) {
-            self.cache.tell(&Change { object, urgency, is_gone: false });
+            self.cache.tell(&Change { object, before, urgency, is_gone: false });
         }
     }
 
     fn remove(&mut self, before: Arc<K>) {
         self.writer.apply_watcher_event(&watcher::Event::Delete(K::clone(&before)));
-        self.cache.tell(&Change { object: before, urgency: Urgency::Change, is_gone: true });
+        self.cache.tell(&Change { object: before, before: None, urgency: Urgency::Change, is_gone: true });
     }
 
     /// Swaps the new list in and tells what differs from the old one: a watch that was cut may have missed anything.
@@ -237,16 +237,16 @@ impl<K: Kind> Feed<K> {
         self.writer.apply_watcher_event(&watcher::Event::InitDone);
         let is_first = self.cache.0.listed.set(()).is_ok();
         for object in self.cache.sorted() {
-            let old = before.remove(&key(&object));
-            let old = old.as_ref().map(|old| old.meta());
+            let before = before.remove(&key(&object));
+            let old = before.as_ref().map(|before| before.meta());
             if old.is_some_and(|old| old.resource_version == object.meta().resource_version) {
                 continue;
             }
             let urgency = if is_first { Urgency::Resync } else { urgency(old, object.meta()) };
-            self.cache.tell(&Change { object, urgency, is_gone: false });
+            self.cache.tell(&Change { object, before, urgency, is_gone: false });
         }
         for object in before.into_values() {
-            self.cache.tell(&Change { object, urgency: Urgency::Change, is_gone: true });
+            self.cache.tell(&Change { object, before: None, urgency: Urgency::Change, is_gone: true });
         }
     }
 

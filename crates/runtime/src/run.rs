@@ -59,7 +59,7 @@ pub trait Reconciler<K: Kind>: Send + Sync + 'static {
 }
 
 /// A request to look at an object.
-type Wake<K> = (ObjectRef<K>, Urgency);
+pub type Wake<K> = (ObjectRef<K>, Urgency);
 
 /// One controller: what wakes it, and what it does then.
 pub struct Controller<K: Kind> {
@@ -69,7 +69,7 @@ pub struct Controller<K: Kind> {
     wake: mpsc::UnboundedSender<Wake<K>>,
     woken: mpsc::UnboundedReceiver<Wake<K>>,
     ready: Vec<BoxFuture<'static, ()>>,
-    streams: Vec<BoxStream<'static, ObjectRef<K>>>,
+    streams: Vec<BoxStream<'static, Wake<K>>>,
 }
 
 impl<K: Kind> Controller<K> {
@@ -109,9 +109,9 @@ impl<K: Kind> Controller<K> {
         self
     }
 
-    /// Also wakes the objects of a stream, for changes in foreign systems.
+    /// Also wakes the objects of a stream, as urgently as it says, for changes in foreign systems.
     #[must_use]
-    pub fn woken_by(mut self, stream: impl Stream<Item = ObjectRef<K>> + Send + 'static) -> Self {
+    pub fn woken_by(mut self, stream: impl Stream<Item = Wake<K>> + Send + 'static) -> Self {
         self.streams.push(stream.boxed());
         self
     }
@@ -123,8 +123,8 @@ impl<K: Kind> Controller<K> {
         for mut stream in streams {
             let wake = wake.clone();
             forwarding.spawn(async move {
-                while let Some(reference) = stream.next().await {
-                    let _ = wake.send((reference, Urgency::Event));
+                while let Some(woken) = stream.next().await {
+                    let _ = wake.send(woken);
                 }
             });
         }
@@ -490,7 +490,7 @@ mod tests {
         steps: mpsc::UnboundedReceiver<Step>,
         permits: Arc<Semaphore>,
         leads: watch::Sender<bool>,
-        wake: mpsc::UnboundedSender<ObjectRef<ConfigMap>>,
+        wake: mpsc::UnboundedSender<Wake<ConfigMap>>,
         end: CancellationToken,
         running: JoinHandle<()>,
     }
@@ -591,8 +591,9 @@ mod tests {
         for expected in [Step::Started("x".into()), Step::Finished, Step::Dropped] {
             assert_eq!(bench.step().await, expected);
         }
-        bench.wake.send(ObjectRef::new("absent").within("a")).unwrap();
-        bench.wake.send(ObjectRef::new("x").within("a")).unwrap();
+        for name in ["absent", "x"] {
+            bench.wake.send((ObjectRef::new(name).within("a"), Urgency::Event)).unwrap();
+        }
         assert_eq!(bench.step().await, Step::Started("x".into()));
     }
 }

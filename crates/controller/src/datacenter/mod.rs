@@ -80,7 +80,7 @@ pub fn add(process: &mut Process, caches: &Caches) {
     let mut operator = process.operator(NAME);
     let wakes: Wakes<Datacenter> = Wakes::new();
     let by_provider = Index::new(&caches.datacenters, providers_of);
-    let (marking, shared, present) = (wakes.clone(), by_provider.clone(), caches.machines.clone());
+    let (marking, shared) = (wakes.clone(), by_provider.clone());
     caches.machines.listen(move |change| {
         // What only the status or a finalizer says changes nothing about a placement.
         if change.urgency == Urgency::Event {
@@ -90,11 +90,14 @@ pub fn add(process: &mut Process, caches: &Caches) {
         if let Some(datacenter) = datacenter_of(machine).as_deref().and_then(reference) {
             marking.mark(datacenter);
         }
-        // One that is gone, or was made smaller, leaves room on its provider, which others may wait for.
-        let is_changed = machine.metadata.generation.is_some_and(|generation| generation > 1);
-        if let Some(placed) = placement(machine)
-            && (is_changed || present.get(&ObjectRef::from_obj(machine)).is_none())
-        {
+        // One that is gone, was given back or made smaller leaves room on its provider, which others may wait for.
+        let left = if change.is_gone { Some(machine) } else { change.before.as_ref() };
+        let is_smaller = |before: &&Arc<Machine>| {
+            change.is_gone
+                || placement(before) != placement(machine)
+                || before.metadata.generation != machine.metadata.generation
+        };
+        if let Some(placed) = left.filter(is_smaller).and_then(|before| placement(before)) {
             shared.get(placed).into_iter().for_each(|datacenter| marking.mark(datacenter));
         }
     });

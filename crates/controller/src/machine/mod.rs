@@ -22,7 +22,9 @@ use vitistack_plan::{
     Refusal,
     machine::{Decision, Desired, Observed, Snapshot, Verdict, decide},
 };
-use vitistack_runtime::{Controller, Lane, Outcome, Process, ReconcileError, Reconciler, events::Events};
+use vitistack_runtime::{
+    Controller, Lane, Outcome, Process, ReconcileError, Reconciler, Urgency, events::Events,
+};
 use vitistack_types::{
     conditions::reason,
     v1alpha1::{Machine, MachinePhase},
@@ -114,10 +116,15 @@ fn controller(
     let by_news = index.clone();
     let woken = stream::unfold(news, |mut news| async { Some((news.recv().await?, news)) }).flat_map(
         move |(provider, changed)| {
-            stream::iter(match changed {
-                Changed::One(identity) => by_news.get(&changed_word(&identity)),
-                Changed::All => [by_news.get(&provider_word(&provider)), by_news.get(UNPLACED)].concat(),
-            })
+            let (machines, urgency) = match changed {
+                Changed::One(identity) => (by_news.get(&changed_word(&identity)), Urgency::Event),
+                // Whatever was tried in vain may go well now.
+                Changed::All => {
+                    let on_it = by_news.get(&provider_word(&provider));
+                    ([on_it, by_news.get(UNPLACED)].concat(), Urgency::Change)
+                }
+            };
+            stream::iter(machines.into_iter().map(move |machine| (machine, urgency)))
         },
     );
     Controller::new("Machine", &caches.machines, reconciler)

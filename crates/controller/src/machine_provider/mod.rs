@@ -93,11 +93,16 @@ pub fn add(
     let wakes: Wakes<MachineProvider> = Wakes::new();
     let marking = wakes.clone();
     caches.machines.listen(move |change| {
-        if let Some(provider) = placement(&change.object).and_then(reference)
-            && change.urgency != Urgency::Event
-        {
-            marking.mark(provider);
+        if change.urgency == Urgency::Event {
+            return;
         }
+        // One that was given back too: its provider may wait to go.
+        let machines = [Some(&change.object), change.before.as_ref()];
+        machines
+            .into_iter()
+            .flatten()
+            .filter_map(|machine| placement(machine).and_then(reference))
+            .for_each(|provider| marking.mark(provider));
     });
     let by_secret = Index::new(&caches.providers, |provider| {
         let namespace = provider.metadata.namespace.as_deref().unwrap_or_default();
@@ -114,7 +119,7 @@ pub fn add(
         stores,
     };
     let answers = stream::unfold(answers, |mut answers| async move {
-        answers.recv().await.map(|provider| (provider, answers))
+        answers.recv().await.map(|provider| ((provider, Urgency::Event), answers))
     });
     operator.control(
         Controller::new("MachineProvider", &caches.providers, reconciler)

@@ -66,7 +66,7 @@ async fn of_fifty_machines_at_once_the_quota_lets_ten_in_and_the_others_are_told
     stage.rests().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_process_that_ends_anywhere_lets_no_more_in() {
     let mut stage = Stage::new().await;
     stage.create(&provider("aws")).await;
@@ -83,7 +83,7 @@ async fn a_process_that_ends_anywhere_lets_no_more_in() {
     assert_eq!(count(&stage, |machine| placement(machine).is_some()).await, 10);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_machine_of_which_nothing_was_made_moves_when_its_provider_goes_away() {
     let stage = Stage::new().await;
     stage.create(&provider("aws")).await;
@@ -115,7 +115,7 @@ async fn a_machine_of_which_nothing_was_made_moves_when_its_provider_goes_away()
     assert_eq!(events, ["Moved", "Placed"]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_waits_for_room_is_placed_when_another_one_goes() {
     let stage = Stage::woken_by_events_only().await;
     stage.create(&provider("aws")).await;
@@ -142,7 +142,7 @@ async fn a_machine_that_waits_for_room_is_placed_when_another_one_goes() {
     stage.until("it has the room", async || placement(&stage.machine("vm").await).is_some()).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_cannot_be_placed_is_told_why() {
     let stage = Stage::new().await;
     stage.create(&machine("orphan")).await;
@@ -177,7 +177,7 @@ async fn a_machine_that_cannot_be_placed_is_told_why() {
     assert_eq!(events, ["DatacenterNotFound", "InsufficientResources", "Placed"]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn the_deployment_models_of_the_specification_work() {
     let stage = Stage::new().await;
     let models = [

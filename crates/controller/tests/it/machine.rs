@@ -11,6 +11,7 @@ use std::{
 use http::{Method, Request};
 use kube::{Api, Client, api::DeleteParams};
 use serde_json::json;
+use tokio::time::Instant;
 use tower::Service as _;
 use vitistack_plan::machine::placement;
 use vitistack_types::{
@@ -36,7 +37,7 @@ fn small() -> serde_json::Value {
     json!({ "template": "small", "providerRef": { "name": "simulated-a" } })
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_machine_is_made_kept_and_deleted_with_few_writes() {
     let stage = stage_with_provider().await;
     let counted = Counted::new(&stage.server);
@@ -56,7 +57,7 @@ async fn a_machine_is_made_kept_and_deleted_with_few_writes() {
     running.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn what_is_missing_is_told_and_the_machine_goes_on_when_it_is_there() {
     let stage = stage_with_provider().await;
     let running = stage.run();
@@ -121,7 +122,7 @@ async fn what_is_missing_is_told_and_the_machine_goes_on_when_it_is_there() {
     running.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn every_change_of_the_spec_reaches_the_machine_or_is_told() {
     let stage = stage_with_provider().await;
     let running = stage.run();
@@ -161,7 +162,7 @@ async fn every_change_of_the_spec_reaches_the_machine_or_is_told() {
     running.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_paused_machine_is_left_alone_and_goes_on_afterwards() {
     let stage = stage_with_provider().await;
     let running = stage.run();
@@ -182,7 +183,7 @@ async fn a_paused_machine_is_left_alone_and_goes_on_afterwards() {
     running.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_restored_machine_is_held_until_it_is_adopted_and_nothing_is_made_twice() {
     let stage = stage_with_provider().await;
     let running = stage.run();
@@ -208,7 +209,7 @@ async fn a_restored_machine_is_held_until_it_is_adopted_and_nothing_is_made_twic
     running.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_machine_goes_although_everything_it_refers_to_is_gone() {
     let stage = stage_with_provider().await;
     let running = stage.run();
@@ -230,7 +231,7 @@ async fn a_machine_goes_although_everything_it_refers_to_is_gone() {
     running.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_provider_that_is_away_is_told_once_and_its_machines_are_found_again() {
     let stage = stage_with_provider().await;
     stage.create("MachineProvider", "simulated-b", json!({ "type": "simulated" })).await;
@@ -251,7 +252,9 @@ async fn a_provider_that_is_away_is_told_once_and_its_machines_are_found_again()
             json!({ "spec": { "simulated": { "unreachable": false } } }),
         )
         .await;
+    let began = Instant::now();
     let machine = stage.until("away", |machine| ready(machine).0 == "Running").await;
+    assert!(began.elapsed() < Duration::from_secs(5), "found again at once, not when it is tried again");
     let types: Vec<&str> =
         machine.status.as_ref().unwrap().conditions.iter().map(|each| each.type_.as_str()).collect();
     assert_eq!(
@@ -268,7 +271,7 @@ async fn annotate(stage: &Stage, provider: &str, is_default: Option<&str>) {
     stage.change("MachineProvider", provider, json!({ "metadata": { "annotations": annotations } })).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_is_claimed_while_its_provider_goes_is_not_made() {
     let stage = stage_with_provider().await;
     let held = json!({ "metadata": { "finalizers": [labels::PROVIDER_IN_USE] } });

@@ -21,7 +21,7 @@ async fn told(stage: &Stage, name: &str) -> String {
     reason(provider.status.as_ref().map(|status| status.conditions.as_slice()))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_provider_that_goes_away_and_comes_back_is_told_once_each() {
     let stage = Stage::new().await;
     stage.create(&provider("aws")).await;
@@ -38,7 +38,7 @@ async fn a_provider_that_goes_away_and_comes_back_is_told_once_each() {
     assert_eq!(events, ["ProviderReady", "ProviderUnreachable"], "what was told before is not told again");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn credentials_that_are_missing_are_told_until_they_are_there() {
     let stage = Stage::new().await;
     let mut guarded = provider("guarded");
@@ -57,7 +57,7 @@ async fn credentials_that_are_missing_are_told_until_they_are_there() {
     stage.until("it is ready", async || told(&stage, "guarded").await == "ProviderReady").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_provider_stays_while_machines_are_on_it() {
     let stage = Stage::new().await;
     stage.create(&provider("aws")).await;
@@ -98,7 +98,7 @@ async fn is_gone(stage: &Stage, name: &str) -> bool {
     stage.api::<MachineProvider>().get_opt(name).await.unwrap().is_none()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn the_world_of_a_simulated_provider_goes_with_it() {
     let stage = Stage::new().await;
     let mut restored = provider("restored");
@@ -117,7 +117,7 @@ async fn the_world_of_a_simulated_provider_goes_with_it() {
     assert_eq!(worlds().await, 2, "those of the provider that stays");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_provider_stays_while_a_restored_machine_that_nobody_adopted_yet_is_on_it() {
     let stage = Stage::new().await;
     let provider = stage.create(&provider("aws")).await;
@@ -134,7 +134,7 @@ async fn a_provider_stays_while_a_restored_machine_that_nobody_adopted_yet_is_on
     stage.until("it goes", async || is_gone(&stage, "aws").await).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_restored_machine_stays_where_it_was_made_whatever_comes_first() {
     let stage = Stage::new().await;
     let place = async || placement(&stage.machine("restored").await).map(ToOwned::to_owned);
