@@ -23,14 +23,20 @@ use kube::{
     discovery::ApiResource,
 };
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 use vitistack_apiserver::{ApiServer, ApiService};
-use vitistack_controller::{Caches, Needs, backends::SimulatedOpener, machine::MachineOperator};
+use vitistack_controller::{
+    Caches, Needs,
+    backends::{Opener, SimulatedOpener},
+    machine::MachineOperator,
+};
 use vitistack_machine::simulated::{MemoryStore, Settings, WorldStore, world::World};
 use vitistack_runtime::{KitArgs, Process};
 use vitistack_types::{definitions, v1alpha1::Machine};
+
+use crate::away::AwayOpener;
 
 /// Every cache is filled.
 pub const EVERYTHING: Needs = Needs { datacenters: true, networks: true, secrets: true };
@@ -126,6 +132,19 @@ impl Running {
     }
 }
 
+fn run_opening(client: Client, opener: Arc<dyn Opener>) -> Running {
+    let mut process = Process::new(settings(), client.clone());
+    let caches = Caches::new(&mut process, client, EVERYTHING);
+    MachineOperator {
+        name: "simulated-operator",
+        opener,
+        is_own_cluster_offered: false,
+        tells_homeless: true,
+    }
+    .add(&mut process, &caches);
+    Running::start(process)
+}
+
 impl Stage {
     pub async fn new() -> Self {
         let server = ApiServer::builder().build().await.unwrap();
@@ -144,19 +163,17 @@ impl Stage {
 
     /// Starts the operator of simulated providers with a client of its own.
     pub fn run_with(&self, client: Client) -> Running {
-        let mut process = Process::new(settings(), client.clone());
-        let caches = Caches::new(&mut process, client, EVERYTHING);
+        run_opening(client, Arc::new(self.opener()))
+    }
+
+    /// Starts the operator of simulated providers that can be away.
+    pub fn run_away(&self, away: &watch::Sender<bool>) -> Running {
+        run_opening(self.client.clone(), Arc::new(AwayOpener::new(self.opener(), away)))
+    }
+
+    fn opener(&self) -> SimulatedOpener {
         let store: Arc<dyn WorldStore> = Arc::new(self.world.clone());
-        let opener = SimulatedOpener::new(Arc::new(move |_| Arc::clone(&store)));
-        let name = "simulated-operator";
-        MachineOperator {
-            name,
-            opener: Arc::new(opener),
-            is_own_cluster_offered: false,
-            tells_homeless: true,
-        }
-        .add(&mut process, &caches);
-        Running::start(process)
+        SimulatedOpener::new(Arc::new(move |_| Arc::clone(&store)))
     }
 
     fn dynamic(&self, kind: &str) -> Api<DynamicObject> {
