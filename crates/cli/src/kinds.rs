@@ -107,10 +107,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads the words of a user.
+    /// Reads the words of a user. A name alone is that of a machine, unless it is the word for a kind.
     pub fn read(words: &[String]) -> Result<Self, NameError> {
         let (kind, name) = match words {
-            [both] => both.split_once('/').unwrap_or((both, "")),
+            [both] if both.contains('/') => both.split_once('/').unwrap_or_default(),
+            [name] if KnownKind::find(name).is_err() => (MACHINE, name.as_str()),
             [kind, name] => (kind.as_str(), name.as_str()),
             _ => ("", ""),
         };
@@ -129,14 +130,7 @@ impl Target {
         {
             return names.iter().map(|name| Self::read(&[kind.clone(), name.clone()])).collect();
         }
-        let read = |word: &String| {
-            if word.contains('/') {
-                Self::read(std::slice::from_ref(word))
-            } else {
-                Self::read(&[MACHINE.to_owned(), word.clone()])
-            }
-        };
-        words.iter().map(read).collect()
+        words.iter().map(|word| Self::read(std::slice::from_ref(word))).collect()
     }
 
     /// The namespace it is in; none for a kind without namespaces.

@@ -1,4 +1,5 @@
-//! The tree datacenter → provider → machine: what is broken first, what is well folded.
+//! The tree datacenter → provider → machine. Written, it shows what is broken first and folds what is well; as data it is
+//! whole.
 
 use std::{collections::BTreeMap, io, io::Write};
 
@@ -28,6 +29,9 @@ pub struct Node {
     /// How the state is meant.
     #[serde(skip)]
     pub tone: Tone,
+    /// Whether it is a Machine, of which there may be thousands.
+    #[serde(skip)]
+    pub is_machine: bool,
     /// Why it is so; nothing for what is well.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
@@ -42,7 +46,15 @@ pub struct Node {
 impl Node {
     /// A line that is not an object.
     fn note(title: String, state: &str, tone: Tone) -> Self {
-        Self { title, state: state.to_owned(), tone, why: String::new(), since: None, children: Vec::new() }
+        Self {
+            title,
+            state: state.to_owned(),
+            tone,
+            is_machine: false,
+            why: String::new(),
+            since: None,
+            children: Vec::new(),
+        }
     }
 
     /// An object by its Ready condition.
@@ -61,6 +73,7 @@ impl Node {
             title,
             state,
             tone,
+            is_machine: false,
             why: why.map(|ready| format!("{}: {}", ready.reason, ready.message)).unwrap_or_default(),
             since: ready.map(|ready| ready.last_transition_time.0),
             children: Vec::new(),
@@ -92,9 +105,10 @@ impl Node {
             write!(output, "  {}", terminal.paint(Tone::Faint, &since))?;
         }
         writeln!(output)?;
-        for (number, child) in self.children.iter().enumerate() {
+        let children = fold(&self.children);
+        for (number, child) in children.iter().enumerate() {
             let (first, below) =
-                if number + 1 == self.children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+                if number + 1 == children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
             child.write_below(output, terminal, now, &format!("{rest}{first}"), &format!("{rest}{below}"))?;
         }
         Ok(())
@@ -110,7 +124,8 @@ fn name(metadata: &ObjectMeta) -> String {
 pub fn machine(machine: &Machine) -> Node {
     let status = machine.status.clone().unwrap_or_default();
     let phase = status.phase.map(|phase| format!("{phase:?}"));
-    Node::object("Machine", &machine.metadata, phase, &status.conditions)
+    let node = Node::object("Machine", &machine.metadata, phase, &status.conditions);
+    Node { is_machine: true, ..node }
 }
 
 /// A provider and the Machines on it that are wanted.
@@ -121,7 +136,7 @@ pub fn provider(provider: &MachineProvider, world: &World, is_wanted: impl Fn(&M
     let placed =
         world.machines.iter().filter(|one| machine::placement(one) == Some(own.as_str()) && is_wanted(one));
     Node {
-        children: fold(placed),
+        children: placed.map(machine).collect(),
         ..Node::object("MachineProvider", &provider.metadata, phase, &status.conditions)
     }
 }
@@ -149,7 +164,7 @@ pub fn datacenter(datacenter: &Datacenter, world: &World) -> Node {
         })
         .collect();
     let waiting = world.machines.iter().filter(|one| is_member(one) && machine::placement(one).is_none());
-    let waiting = fold(waiting);
+    let waiting: Vec<Node> = waiting.map(machine).collect();
     if !waiting.is_empty() {
         children.push(Node { children: waiting, ..Node::note("not placed".to_owned(), "", Tone::Waiting) });
     }
@@ -157,16 +172,17 @@ pub fn datacenter(datacenter: &Datacenter, world: &World) -> Node {
     Node { children, ..Node::object("Datacenter", &datacenter.metadata, phase, &status.conditions) }
 }
 
-/// Machines as lines: the broken ones first, those that are well counted.
-fn fold<'a>(machines: impl Iterator<Item = &'a Machine>) -> Vec<Node> {
+/// What is written of lines: of Machines the broken ones first, those that are well counted.
+fn fold(nodes: &[Node]) -> Vec<Node> {
+    let (machines, mut nodes): (Vec<Node>, Vec<Node>) =
+        nodes.iter().cloned().partition(|node| node.is_machine);
     let mut broken: BTreeMap<String, Vec<Node>> = BTreeMap::new();
     let mut well: BTreeMap<String, Vec<Node>> = BTreeMap::new();
-    for node in machines.map(machine) {
+    for node in machines {
         let group = if node.tone == Tone::Good { &mut well } else { &mut broken };
         let key = if node.tone == Tone::Good { node.state.clone() } else { node.why.clone() };
         group.entry(key).or_default().push(node);
     }
-    let mut nodes = Vec::new();
     for mut alike in broken.into_values() {
         let more = alike.len().saturating_sub(SHOWN);
         let state = alike.first().map(|node| node.state.clone()).unwrap_or_default();

@@ -16,7 +16,7 @@ const MACHINES: [Permission; 4] = [
     },
     Permission {
         group: GROUP,
-        resources: &["machines/status"],
+        resources: &["machines/status", "machineclasses/status", "networkconfigurations/status"],
         verbs: &["patch"],
         own_namespace_only: false,
     },

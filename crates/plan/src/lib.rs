@@ -2,6 +2,7 @@
 //!
 //! Nothing here reaches a clock, a file, a socket or the environment; all of it can be printed, compared and repeated.
 
+pub mod configuration;
 pub mod datacenter;
 pub mod explain;
 pub mod machine;

@@ -29,7 +29,7 @@ use crate::{
 
 Exit codes: 0 done, 1 failed, 3 something around it could not be read; it is told on standard error.")]
 pub struct DescribeArgs {
-    /// KIND/NAME, or KIND and NAME
+    /// KIND/NAME, or KIND and NAME; a name alone is that of a machine
     #[arg(required = true, num_args = 1..=2, value_name = "OBJECT")]
     object: Vec<String>,
     #[command(flatten)]

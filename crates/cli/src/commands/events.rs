@@ -28,7 +28,7 @@ use crate::{
 
 Exit codes: 0 done, 1 failed, 3 only a part of the answer could be had.")]
 pub struct EventsArgs {
-    /// KIND/NAME, or KIND and NAME; everything when absent
+    /// KIND/NAME, or KIND and NAME; a name alone is that of a machine; everything when absent
     #[arg(num_args = 0..=2, value_name = "OBJECT")]
     object: Vec<String>,
     /// Go on with what comes, until interrupted

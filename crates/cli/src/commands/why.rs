@@ -25,7 +25,7 @@ use crate::{
 It reads only. It uses the words of conditions and events, and says what it could not read.
 Exit codes: 0 done, 1 failed, 3 something that matters could not be read.")]
 pub struct WhyArgs {
-    /// KIND/NAME, or KIND and NAME
+    /// KIND/NAME, or KIND and NAME; a name alone is that of a machine
     #[arg(required = true, num_args = 1..=2, value_name = "OBJECT")]
     object: Vec<String>,
     #[command(flatten)]

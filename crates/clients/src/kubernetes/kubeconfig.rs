@@ -88,9 +88,17 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Refusal> {
         server.split_at_checked(8).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("https://"))
     });
     ensure!(secure, RefusalSnafu { field: "a cluster.server without https", fix: "use an https:// address" });
-    let host = cluster.server.as_deref().and_then(|server| server.parse::<Uri>().ok());
+    let server = cluster.server.as_deref().and_then(|server| server.parse::<Uri>().ok());
+    let host = server.as_ref().and_then(Uri::host);
     ensure!(
-        host.as_ref().and_then(Uri::host).is_none_or(may_be_served_at),
+        host.is_none_or(|host| address_of(host).is_some() || !ends_in_number(host)),
+        RefusalSnafu {
+            field: "a cluster.server whose host ends in a number and is no address",
+            fix: "write an address as four numbers, as in 198.51.100.7, or name a host whose last label begins with a letter"
+        }
+    );
+    ensure!(
+        host.and_then(address_of).is_none_or(may_be_served_at),
         RefusalSnafu {
             field: "a cluster.server on a link-local, unspecified or multicast address",
             fix: "use an address that a cluster is served at"
@@ -117,17 +125,19 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a cluster may be served at this host. What answers on link-local addresses is the cloud's own: the credentials
+fn address_of(host: &str) -> Option<IpAddr> {
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
+/// A resolver takes 2852039166 and 0xa9.254.169.254 for addresses too; no domain ends in a number.
+fn ends_in_number(host: &str) -> bool {
+    let last = host.trim_end_matches('.').rsplit('.').next();
+    last.is_some_and(|label| label.starts_with(|letter: char| letter.is_ascii_digit()))
+}
+
+/// Whether a cluster may be served at this address. What answers on link-local addresses is the cloud's own: the credentials
 /// of the machine that we run on are there for whoever asks from it.
-fn may_be_served_at(host: &str) -> bool {
-    let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() else {
-        // A resolver takes 2852039166 and 0xa9.254.169.254 for addresses too; no domain ends in a number.
-        return !host
-            .trim_end_matches('.')
-            .rsplit('.')
-            .next()
-            .is_some_and(|label| label.starts_with(|letter: char| letter.is_ascii_digit()));
-    };
+fn may_be_served_at(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let is_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
@@ -234,16 +244,13 @@ users: [{name: me, user: {token: top-secret}}]
     #[test]
     fn clusters_are_not_served_where_a_cloud_keeps_its_own() {
         const FIELD: &str = "a cluster.server on a link-local";
-        for host in [
-            "169.254.169.254",
-            "[fe80::1]",
-            "[::ffff:169.254.169.254]",
-            "0.0.0.0",
-            "[::]",
-            "224.0.0.1",
-            "2852039166",
-        ] {
+        for host in
+            ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "[::]", "224.0.0.1"]
+        {
             refuses("192.0.2.1:6443", &format!("{host}:443"), FIELD);
+        }
+        for host in ["2852039166", "0xa9.254.169.254", "rack.1"] {
+            refuses("192.0.2.1:6443", &format!("{host}:443"), "a cluster.server whose host ends in a number");
         }
         for host in ["10.0.0.1", "[2001:db8::1]", "cluster.example", "127.0.0.1"] {
             let text = GOOD.replace("192.0.2.1", host);

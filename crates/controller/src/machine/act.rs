@@ -47,7 +47,9 @@ pub(super) enum StepError {
     /// The Machine could not be written.
     Write(kube::Error),
     /// The Machine could not be read again.
-    Read(kube::Error),
+    ReadMachine(kube::Error),
+    /// Its provider could not be read again.
+    ReadProvider(kube::Error),
 }
 
 /// What the steps are carried out with.
@@ -165,7 +167,7 @@ impl MachineReconciler {
         let known = self.caches.providers.get(&key).and_then(|provider| provider.metadata.uid.clone());
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let api: Api<MachineProvider> = Api::namespaced(self.caches.client.clone(), namespace);
-        match api.get_metadata_opt(&key.name).await.map_err(StepError::Read)? {
+        match api.get_metadata_opt(&key.name).await.map_err(StepError::ReadProvider)? {
             Some(found) if found.metadata.deletion_timestamp.is_some() => {
                 Err(StepError::ProviderLeaves(leaving(placement)))
             }
@@ -182,7 +184,7 @@ impl MachineReconciler {
         let namespace = machine.namespace().unwrap_or_default();
         let api: Api<Machine> = Api::namespaced(self.caches.client.clone(), &namespace);
         let one = ListParams::default().fields(&format!("metadata.name={}", machine.name_any()));
-        let found = api.list_metadata(&one).await.map_err(StepError::Read)?;
+        let found = api.list_metadata(&one).await.map_err(StepError::ReadMachine)?;
         let is_ours = |metadata: &ObjectMeta| {
             let annotations = metadata.annotations.as_ref();
             let carries = |name: &str, value: &str| {

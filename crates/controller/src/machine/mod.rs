@@ -1,6 +1,7 @@
 //! The operator of one type of provider: makes the machines that Machines on its providers ask for, and keeps them so.
 
 mod act;
+mod configuration;
 mod load;
 mod provider;
 mod report;
@@ -32,6 +33,7 @@ use vitistack_types::{
 
 use self::{
     act::{Acted, Hands, StepError},
+    configuration::ConfigurationReconciler,
     load::{
         Charge, UNPLACED, changed_word, class_word, network_word, order, provider_word, refused_fields,
         secret_word, target,
@@ -95,6 +97,9 @@ impl MachineOperator {
         };
         let providers = ProviderReconciler::new(caches, &backends, self.is_own_cluster_offered);
         operator.control(providers.controller());
+        let configurations = || ConfigurationReconciler(caches.clone());
+        operator.control(Controller::new("MachineClass", &caches.classes, configurations()));
+        operator.control(Controller::new("NetworkConfiguration", &caches.networks, configurations()));
         operator.control(controller(reconciler, caches, &index, news));
         process.add(operator);
     }
@@ -305,8 +310,11 @@ impl MachineReconciler {
                 Err(StepError::Write(error)) => {
                     return Err(ReconcileError::new("WriteMachine", explain(&error)));
                 }
-                Err(StepError::Read(error)) => {
+                Err(StepError::ReadMachine(error)) => {
                     return Err(ReconcileError::new("ReadMachine", explain(&error)));
+                }
+                Err(StepError::ReadProvider(error)) => {
+                    return Err(ReconcileError::new("ReadProvider", explain(&error)));
                 }
                 Err(StepError::Provider(error))
                     if error.kind == ErrorKind::NoCapacity && no_room.is_none() =>

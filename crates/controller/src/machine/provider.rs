@@ -13,6 +13,7 @@ use vitistack_types::{
 use crate::{
     Caches, Index,
     backends::{Backends, Source},
+    caches::name_of,
     machine_provider::credentials,
 };
 
@@ -36,7 +37,7 @@ impl ProviderReconciler {
         providers.listen(move |change| {
             let key = ObjectRef::from_obj(change.object.as_ref());
             if present.get(&key).is_none() {
-                backends.close(&name(&change.object));
+                backends.close(&name_of(change.object.as_ref()));
             }
         });
         let index = Index::new(&providers, |provider: &MachineProvider| {
@@ -58,11 +59,6 @@ impl ProviderReconciler {
     }
 }
 
-/// `namespace/name`, as placements say it.
-fn name(provider: &MachineProvider) -> String {
-    format!("{}/{}", provider.namespace().unwrap_or_default(), provider.name_any())
-}
-
 #[async_trait]
 impl Reconciler<MachineProvider> for ProviderReconciler {
     fn lane(&self, _: &MachineProvider) -> Lane {
@@ -73,7 +69,7 @@ impl Reconciler<MachineProvider> for ProviderReconciler {
         if provider.spec.type_ != self.backends.provider_type() {
             return Ok(Outcome::Done);
         }
-        let name = name(&provider);
+        let name = name_of(provider.as_ref());
         let credentials = match credentials(&self.caches, &provider).await?.transpose() {
             Ok(credentials) => credentials,
             Err(refusal) => {

@@ -9,14 +9,15 @@ use std::{
 };
 
 use http::{Method, Request};
-use kube::{Api, Client, api::DeleteParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{Api, Client, api::DeleteParams, runtime::wait::await_condition};
 use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 use tower::Service as _;
 use vitistack_plan::machine::placement;
 use vitistack_types::{
     labels,
-    v1alpha1::{Machine, MachinePhase, MachineProvider},
+    v1alpha1::{Machine, MachineClass, MachinePhase, MachineProvider, NetworkConfiguration},
 };
 
 use crate::stage::{Counted, Stage, condition, ready};
@@ -276,6 +277,39 @@ async fn a_machine_is_tried_as_soon_as_its_provider_is_back() {
     away.send_replace(false);
     stage.until_reason("vm", "Running").await;
     assert!(back.elapsed() < Duration::from_secs(5), "after {:?}", back.elapsed());
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_machines_are_made_from_is_told_to_be_usable_once_per_generation() {
+    let stage = stage_with_provider().await;
+    let counted = Counted::new(&stage.server);
+    let running = stage.run_with(Client::new(counted.clone(), "default"));
+    stage.create("NetworkConfiguration", "lan", json!({ "bridge": "br0" })).await;
+    let shape = json!({ "resources": { "cpu": { "cores": 1 }, "memory": { "size": "1Gi" } } });
+    stage.create("MachineClass", "tiny", shape).await;
+    let is_ready = |condition: Option<&Condition>| condition.is_some_and(|ready| ready.status == "True");
+    let networks: Api<NetworkConfiguration> = Api::namespaced(stage.client.clone(), "default");
+    await_condition(networks.clone(), "lan", |network: Option<&NetworkConfiguration>| {
+        let status = network.and_then(|network| network.status.as_ref());
+        is_ready(status.and_then(|status| status.conditions.first()))
+    })
+    .await
+    .unwrap();
+    await_condition(Api::all(stage.client.clone()), "tiny", |class: Option<&MachineClass>| {
+        let status = class.and_then(|class| class.status.as_ref());
+        is_ready(status.and_then(|status| status.conditions.first()))
+    })
+    .await
+    .unwrap();
+    stage.change("NetworkConfiguration", "lan", json!({ "spec": { "vlan": 7 } })).await;
+    await_condition(networks, "lan", |network: Option<&NetworkConfiguration>| {
+        network.and_then(|network| network.status.as_ref()?.observed_generation) == Some(2)
+    })
+    .await
+    .unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(counted.total(), 3, "{:?}", counted.writes());
     running.stop().await;
 }
 

@@ -136,7 +136,7 @@ fn held(snapshot: &Snapshot<'_>) -> Option<Refusal> {
     let is_original = identity(machine).as_str() == machine.metadata.uid.as_deref().unwrap_or_default();
     if let Some(twin) = snapshot.twin.filter(|_| !is_original) {
         let message = format!(
-            "Machine {twin} has the same identity: delete one of the two, or remove its annotation {}",
+            "Machine {twin} has the same identity: delete one of the two, or have an operator of the platform remove the annotation {} from one",
             labels::IDENTITY
         );
         return Some(Refusal::new(reason::IDENTITY_HELD, message));

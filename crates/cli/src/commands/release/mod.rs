@@ -33,7 +33,7 @@ use crate::{
         ReleaseNothingSnafu, decode, is_paused, patch, read, refuse_other_kinds, title,
     },
     cluster::{Cluster, ClusterArgs},
-    kinds::{NameError, Target},
+    kinds::Target,
     output::Console,
 };
 
@@ -62,7 +62,7 @@ pub struct ReleaseArgs {
 
 /// Lets go of it.
 pub async fn run(arguments: &ReleaseArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
-    let target = one(&arguments.target).context(NameObjectSnafu)?;
+    let target = Target::read(&arguments.target).context(NameObjectSnafu)?;
     refuse_other_kinds(&target)?;
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let mut found = Found::read(&cluster, target).await?;
@@ -84,15 +84,6 @@ pub async fn run(arguments: &ReleaseArgs, console: &mut Console<'_>) -> Result<E
     )
     .context(WriteOutputSnafu)?;
     Ok(Ending::Done)
-}
-
-/// The one machine that the words name.
-fn one(words: &[String]) -> Result<Target, NameError> {
-    let mut targets = Target::read_all(words)?;
-    match targets.pop() {
-        Some(target) if targets.is_empty() => Ok(target),
-        _ => Target::read(&[words.join(" ")]),
-    }
 }
 
 /// Everything that a release is about.

@@ -126,6 +126,8 @@ impl Scene {
             let machines = status.used.map(|used| used.machines);
             state.0.insert("Datacenter".to_owned(), format!("{:?}, {machines:?} machines", status.phase));
         }
+        let untold = self.script.witness.untold();
+        state.0.extend(untold.into_iter().map(|name| (name, "not told to be usable".to_owned())));
         state
     }
 

@@ -58,6 +58,8 @@ pub struct Witness {
 struct Seen {
     machines: BTreeMap<String, Arc<Machine>>,
     datacenters: BTreeMap<String, Datacenter>,
+    /// Classes and networks of which nobody has said that they can be used as they are.
+    untold: BTreeSet<String>,
     /// The life that wrote each lease last, while it is held.
     leases: BTreeMap<String, u64>,
     machines_of: BTreeMap<(String, u64), Real>,
@@ -122,6 +124,11 @@ impl Witness {
         lock(&self.seen).datacenters.values().cloned().collect()
     }
 
+    /// The classes and networks of which nobody has said that they can be used as they are.
+    pub fn untold(&self) -> Vec<String> {
+        lock(&self.seen).untold.iter().cloned().collect()
+    }
+
     /// A write was stored. `life` is that of the operator that made it; none for a user.
     pub fn stored(&self, life: Option<u64>, key: &Key, object: &[u8], is_removed: bool) {
         let mut seen = lock(&self.seen);
@@ -144,6 +151,15 @@ impl Witness {
             "vitistack.io/datacenters" if is_removed => drop(seen.datacenters.remove(&key.path())),
             "vitistack.io/datacenters" => {
                 seen.datacenters.insert(key.path(), serde_json::from_slice(object).unwrap());
+            }
+            "vitistack.io/machineclasses" | "vitistack.io/networkconfigurations" => {
+                let object: Value = serde_json::from_slice(object).unwrap();
+                let is_told = object["status"]["observedGeneration"] == object["metadata"]["generation"];
+                if is_told || is_removed {
+                    seen.untold.remove(&key.name);
+                } else {
+                    seen.untold.insert(key.name.clone());
+                }
             }
             "coordination.k8s.io/leases" => {
                 let lease: Value = serde_json::from_slice(object).unwrap();
