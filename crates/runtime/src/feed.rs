@@ -28,7 +28,7 @@ use crate::{
 const PAUSE_LIMIT: Duration = Duration::from_secs(15);
 /// Longest pause before a foreign cluster is asked again for a kind that it does not serve: somebody has to install that, so
 /// it is looked for now and then, not all the time.
-const ABSENT_PAUSE_LIMIT: Duration = Duration::from_mins(2);
+const ABSENT_PAUSE_LIMIT: Duration = Duration::from_mins(3);
 /// The feed shows so often that it lives.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -115,7 +115,7 @@ impl<K: Kind> Feed<K> {
         let heart = reports.health.as_ref().map(|health| health.heart(&name, Instant::now()));
         let started = Instant::now();
         let mut tick = tokio::time::interval(TURN);
-        let mut failures = 0;
+        let (mut failures, mut listed) = (0, None);
         if let Some(readiness) = &readiness {
             readiness.fail("waiting for the first list");
         }
@@ -138,7 +138,7 @@ impl<K: Kind> Feed<K> {
                         let is_listed = matches!(event, watcher::Event::InitDone);
                         self.take(event);
                         if is_listed {
-                            failures = 0;
+                            listed = Some(Instant::now());
                             self.cache.0.feeding.send_replace(Feeding::Watching);
                             if let Some(readiness) = &readiness {
                                 readiness.pass("watching");
@@ -152,7 +152,9 @@ impl<K: Kind> Feed<K> {
                     None => break watcher::Error::NoResourceVersion,
                 }
             };
-            failures += 1;
+            // A list that is followed by a watch that fails at once is no success.
+            let has_lived = listed.take().is_some_and(|listed| listed.elapsed() >= PAUSE_LIMIT);
+            failures = if has_lived { 1 } else { failures + 1 };
             let limit =
                 if readiness.is_none() && is_absent(&error) { ABSENT_PAUSE_LIMIT } else { PAUSE_LIMIT };
             let pause = backoff(failures, jitter(&name, started.elapsed())).min(limit);
@@ -235,7 +237,7 @@ impl<K: Kind> Feed<K> {
         let mut before: HashMap<_, _> =
             self.cache.list().into_iter().map(|object| (key(&object), object)).collect();
         self.writer.apply_watcher_event(&watcher::Event::InitDone);
-        let is_first = self.cache.0.listed.set(()).is_ok();
+        let is_first = !self.cache.0.listed.initialized();
         for object in self.cache.sorted() {
             let before = before.remove(&key(&object));
             let old = before.as_ref().map(|before| before.meta());
@@ -248,6 +250,8 @@ impl<K: Kind> Feed<K> {
         for object in before.into_values() {
             self.cache.tell(&Change { object, before: None, urgency: Urgency::Change, is_gone: true });
         }
+        // Last: whoever acts on the list also asks those who heard of it.
+        let _ = self.cache.0.listed.set(());
     }
 
     /// The object without its managed fields, which nothing reads and which are often the larger part of it.

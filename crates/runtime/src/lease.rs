@@ -1,6 +1,6 @@
 //! Leader election on a `Lease`, one per operator.
 //!
-//! The holder writes the lease every 10 s. It believes that it leads for 20 s after the start of its last successful
+//! The holder writes the lease every 12 s. It believes that it leads for 20 s after the start of its last successful
 //! write, others wait 30 s after the last write that they *saw*: both measure on their own clock, so no two clocks are
 //! ever compared, and the holder has stopped acting before anybody else may start. The lease is watched: one that is
 //! released is taken at once.
@@ -36,7 +36,7 @@ const LEASE_DURATION: Duration = Duration::from_secs(30);
 const LEASE_SECONDS: i32 = 30;
 /// How often the holder writes. It is most of what an operator at rest asks of a server, and only a leader that is killed is
 /// replaced the later for it: one that ends releases the lease.
-const RENEW_EVERY: Duration = Duration::from_secs(10);
+const RENEW_EVERY: Duration = Duration::from_secs(12);
 /// When a holder that could not write stops acting, counted from the start of its last successful write.
 const STOP_AFTER: Duration = Duration::from_secs(20);
 /// Pause after a failed write.

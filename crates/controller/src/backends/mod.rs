@@ -31,8 +31,10 @@ pub struct Source {
 pub enum Changed {
     /// The real thing of this identity changed.
     One(Identity),
-    /// Anything may have changed: the provider can be read again, or can no longer be.
+    /// Anything may have changed.
     All,
+    /// The provider can be asked again: whatever was tried in vain may go well now.
+    Back,
 }
 
 /// An open backend.

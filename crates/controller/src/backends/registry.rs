@@ -100,8 +100,9 @@ impl Backends {
     }
 
     fn put(&self, provider: &str, entry: Entry) {
+        let changed = if entry.backend.is_ok() { Changed::Back } else { Changed::All };
         self.lock().insert(provider.to_owned(), entry);
-        self.tell(provider, Changed::All);
+        self.tell(provider, changed);
     }
 
     fn listen(

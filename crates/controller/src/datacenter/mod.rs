@@ -94,6 +94,7 @@ pub fn add(process: &mut Process, caches: &Caches) {
         let left = if change.is_gone { Some(machine) } else { change.before.as_ref() };
         let is_smaller = |before: &&Arc<Machine>| {
             change.is_gone
+                || before.metadata.uid != machine.metadata.uid
                 || placement(before) != placement(machine)
                 || before.metadata.generation != machine.metadata.generation
         };

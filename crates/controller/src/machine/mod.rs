@@ -121,12 +121,11 @@ fn controller(
     let by_news = index.clone();
     let woken = stream::unfold(news, |mut news| async { Some((news.recv().await?, news)) }).flat_map(
         move |(provider, changed)| {
-            let (machines, urgency) = match changed {
-                Changed::One(identity) => (by_news.get(&changed_word(&identity)), Urgency::Event),
-                // Whatever was tried in vain may go well now.
-                Changed::All => {
-                    let on_it = by_news.get(&provider_word(&provider));
-                    ([on_it, by_news.get(UNPLACED)].concat(), Urgency::Change)
+            let urgency = if changed == Changed::Back { Urgency::Change } else { Urgency::Event };
+            let machines = match changed {
+                Changed::One(identity) => by_news.get(&changed_word(&identity)),
+                Changed::All | Changed::Back => {
+                    [by_news.get(&provider_word(&provider)), by_news.get(UNPLACED)].concat()
                 }
             };
             stream::iter(machines.into_iter().map(move |machine| (machine, urgency)))

@@ -27,7 +27,7 @@ use vitistack_runtime::{
 };
 use vitistack_types::{
     labels,
-    v1alpha1::{MachineProvider, ProviderType},
+    v1alpha1::{Machine, MachineProvider, ProviderType},
 };
 
 use self::checks::{Basis, Checking};
@@ -93,11 +93,12 @@ pub fn add(
     let wakes: Wakes<MachineProvider> = Wakes::new();
     let marking = wakes.clone();
     caches.machines.listen(move |change| {
-        if change.urgency == Urgency::Event {
+        let machines = [Some(&change.object), change.before.as_ref()];
+        // One that was given back or let go too: its provider may wait to go.
+        let [is_held, was_held] = machines.map(|machine| machine.is_some_and(|machine| is_held(machine)));
+        if change.urgency == Urgency::Event && is_held == was_held {
             return;
         }
-        // One that was given back too: its provider may wait to go.
-        let machines = [Some(&change.object), change.before.as_ref()];
         machines
             .into_iter()
             .flatten()
@@ -131,6 +132,11 @@ pub fn add(
             .woken_by(answers),
     );
     process.add(operator);
+}
+
+/// Whether something may have been made for a Machine.
+fn is_held(machine: &Machine) -> bool {
+    machine.metadata.finalizers.iter().flatten().any(|each| each == labels::MACHINE_CLEANUP)
 }
 
 struct ProviderReconciler {

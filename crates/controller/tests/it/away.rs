@@ -39,7 +39,7 @@ impl Opener for AwayOpener {
         let Opened { backend, changes } = self.inner.open(source).await?;
         let turns = stream::unfold(self.away.clone(), |mut away| async move {
             away.changed().await.ok()?;
-            Some((Changed::All, away))
+            Some((Changed::Back, away))
         });
         let backend = Arc::new(AwayBackend { inner: backend, away: self.away.clone() });
         Ok(Opened { backend, changes: stream::select(changes, turns).boxed() })

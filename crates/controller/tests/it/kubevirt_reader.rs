@@ -92,7 +92,9 @@ impl Cluster {
         let service = FaultLayer::new(plan).layer(self.server.service());
         let (asked, forbids) = (Arc::clone(&self.asked), Arc::clone(&self.forbids));
         let counted = tower::service_fn(move |request: Request<Body>| {
-            asked.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            let query = request.uri().query().unwrap_or_default();
+            let how = if query.contains("NotOlderThan") { " not too old" } else { "" };
+            asked.lock().unwrap().push(format!("{} {}{how}", request.method(), request.uri().path()));
             let is_forbidden = forbids.load(Ordering::SeqCst)
                 && request.method() == http::Method::GET
                 && request.uri().path().ends_with("/persistentvolumeclaims");
@@ -253,7 +255,7 @@ async fn what_is_installed_later_is_noticed_and_told() {
     for kind in [Kind::VirtualMachine, Kind::VirtualMachineInstance, Kind::KubeVirt] {
         cluster.install(kind).await;
     }
-    told(&mut opened, &Changed::All).await;
+    told(&mut opened, &Changed::Back).await;
     until("the machine is made", || async { opened.backend.create(&order()).await.ok() }).await;
 }
 
@@ -364,6 +366,49 @@ async fn a_machine_is_deleted_with_two_writes_and_let_go_after_the_cluster_was_a
             "GET /apis/kubevirt.io/v1/namespaces/default/virtualmachines/vm",
         ]
     );
+}
+
+#[tokio::test]
+async fn a_server_need_not_make_sure_of_the_newest_once_every_request_is_long_over() {
+    let cluster = Cluster::with_kubevirt().await;
+    let opened = cluster.open(late()).await;
+    opened.backend.create(&order()).await.unwrap();
+    let target = order().target;
+    opened.backend.delete(&target, &Part::Machine).await.unwrap();
+    opened.backend.delete(&target, &Part::Disks(vec!["root".to_owned()])).await.unwrap();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_mins(2)).await;
+    tokio::time::resume();
+    cluster.asked();
+    let observed = opened.backend.observe(&target, None).await.unwrap();
+    assert_eq!((observed.machine, observed.disks.len()), (None, 0));
+    let reads = cluster.asked();
+    let claims = "GET /api/v1/namespaces/default/persistentvolumeclaims not too old";
+    assert!(reads.iter().any(|read| read == claims), "{reads:?}");
+}
+
+#[tokio::test]
+async fn a_machine_that_was_made_unheard_is_seen_beside_what_it_left() {
+    let cluster = Cluster::with_kubevirt().await;
+    cluster.add(Kind::PersistentVolumeClaim, claim(marked("vm-root", IDENTITY))).await;
+    let opened = cluster.open(late()).await;
+    let wanted = order();
+    let target = &wanted.target;
+    let observed = opened.backend.observe(target, None).await.unwrap();
+    assert_eq!((observed.machine, observed.disks.len()), (None, 1));
+    cluster.add(Kind::VirtualMachine, marked("vm", IDENTITY)).await;
+    for order in [None, Some(&wanted)] {
+        let observed = opened.backend.observe(target, order).await.unwrap();
+        assert_eq!(observed.machine, None, "the cache is late");
+    }
+    // A call that is given up.
+    let mut create = opened.backend.create(&wanted);
+    assert!(futures::poll!(&mut create).is_pending());
+    drop(create);
+    for order in [None, Some(&wanted)] {
+        let observed = opened.backend.observe(target, order).await.unwrap();
+        assert!(observed.machine.is_some());
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use vitistack_types::{conditions::reason, labels, v1alpha1::PowerState};
 
 use super::{
     FIELD_MANAGER, Settings,
+    answers::Answers,
     changes::{Write, changes, foreign, place},
     failure,
     kind::{Kind, Object, belongs_to, describe, made_for, named},
@@ -29,11 +30,14 @@ pub struct Writer<'a> {
     pub client: &'a Client,
     /// Reads from it.
     pub reader: &'a dyn Reader,
+    /// Remembers how new what it answered is.
+    pub answers: &'a Answers,
 }
 
 impl Writer<'_> {
     fn assume(&self, kind: Kind, object: Option<DynamicObject>) {
         if let Some(object) = object {
+            self.answers.heard(kind, &object);
             self.reader.assume(kind, object);
         }
     }
@@ -136,7 +140,7 @@ async fn create(writer: &Writer<'_>, target: &Target, kind: Kind, child: &Child)
         |verb: &str, error: &kube::Error| failure::explain(kind, verb, &place(&child.object), error);
     match api.create(&parameters, &child.object).await {
         Ok(made) => {
-            writer.reader.assume(kind, made);
+            writer.assume(kind, Some(made));
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -175,7 +179,7 @@ async fn amend(
         .patch(&object.name_any(), &parameters, &Patch::Merge(&patch))
         .await
         .map_err(|error| failure::explain(kind, "change", &place(object), &error))?;
-    writer.reader.assume(kind, changed);
+    writer.assume(kind, Some(changed));
     Ok(())
 }
 
@@ -184,7 +188,7 @@ async fn delete(writer: &Writer<'_>, kind: Kind, object: &Object) -> Result<(), 
         .await
         .map_err(|error| failure::explain_delete(kind, &place(object), &error))?;
     match left {
-        Some(leaving) => writer.reader.assume(kind, leaving),
+        Some(leaving) => writer.assume(kind, Some(leaving)),
         None => writer.reader.forget(kind, object),
     }
     Ok(())
@@ -359,7 +363,7 @@ async fn delete_unchanged(writer: &Writer<'_>, kind: Kind, object: &Object) -> R
     match api(writer.client, kind, object).delete(&object.name_any(), &parameters).await {
         Ok(answer) => {
             match answer.left().filter(|left| !left.finalizers().is_empty()) {
-                Some(leaving) => writer.reader.assume(kind, leaving),
+                Some(leaving) => writer.assume(kind, Some(leaving)),
                 None => writer.reader.forget(kind, object),
             }
             Ok(())

@@ -4,6 +4,7 @@
 //! configuration; a network is a NetworkAttachmentDefinition that all its machines share. [`plan()`] decides what they
 //! are, [`changes()`] what has to be written, [`observe()`] what they say about the machine: all three without a cluster.
 
+mod answers;
 mod apply;
 mod changes;
 mod cloud_init;
@@ -15,7 +16,6 @@ mod plan;
 mod power;
 mod prune;
 mod read;
-mod recent;
 mod storage;
 mod virtual_machine;
 
@@ -38,7 +38,7 @@ pub use plan::{Planned, Volume, plan};
 pub use prune::prune;
 pub use read::{Found, LiveReader, ReadError, Reader, find};
 
-use self::recent::Recent;
+use self::answers::Answers;
 use crate::{Backend, BackendError, Order, Progress, Target};
 
 /// What the label on everything made says about who made it.
@@ -122,14 +122,14 @@ pub struct KubeVirt {
     client: Client,
     reader: Arc<dyn Reader>,
     settings: Settings,
-    recent: Recent,
+    answers: Answers,
 }
 
 impl KubeVirt {
     /// A backend that writes with `client` and reads with `reader`, which may lag behind.
     #[must_use]
     pub fn new(client: Client, reader: Arc<dyn Reader>, settings: Settings) -> Self {
-        Self { client, reader, settings, recent: Recent::new(Instant::now()) }
+        Self { client, reader, settings, answers: Answers::new(Instant::now()) }
     }
 
     /// A backend that reads from the cluster itself, every time.
@@ -141,17 +141,25 @@ impl KubeVirt {
 
     async fn find(&self, target: &Target, order: Option<&Order>) -> Result<Found, BackendError> {
         let found = find(self.reader.as_ref(), &self.settings, target, order).await?;
-        // With no order and nothing there, somebody is about to let the Machine go.
-        let is_absent = order.is_none() && !found.has_any(&target.identity);
-        if !(is_absent && self.reader.may_lag() && self.recent.has(&target.identity, Instant::now())) {
+        if !self.reader.may_lag() {
             return Ok(found);
         }
-        let live = LiveReader::new(self.client.clone());
-        read::confirm_absence(&live, &self.settings, target, found).await
+        let (live, now) = (LiveReader::new(self.client.clone()), Instant::now());
+        // With no order and nothing there, somebody is about to let the Machine go.
+        if order.is_none() && !found.has_any(&target.identity) {
+            let sufficient = |kind| self.answers.sufficient(kind, &target.identity, now);
+            return read::confirm_absence(&live, &self.settings, target, found, sufficient).await;
+        }
+        let machine = found.virtual_machine.as_ref();
+        let is_shown = machine.is_some_and(|machine| belongs_to(machine, &target.identity));
+        if !is_shown && self.answers.has_unheard(&target.identity, now) {
+            return read::confirm_machine(&live, &self.settings, target, found).await;
+        }
+        Ok(found)
     }
 
     fn writer(&self) -> apply::Writer<'_> {
-        apply::Writer { client: &self.client, reader: self.reader.as_ref() }
+        apply::Writer { client: &self.client, reader: self.reader.as_ref(), answers: &self.answers }
     }
 }
 
@@ -168,14 +176,15 @@ impl Backend for KubeVirt {
 
     async fn create(&self, order: &Order) -> Result<Progress, BackendError> {
         let found = self.find(&order.target, Some(order)).await?;
-        let _asking = self.recent.asking(&order.target.identity);
-        apply::specification(&self.writer(), &self.settings, order, &found, order.desired.power).await
+        let asking = self.answers.asking(&order.target.identity);
+        let power = order.desired.power;
+        asking.ended(apply::specification(&self.writer(), &self.settings, order, &found, power).await)
     }
 
     async fn update(&self, order: &Order, update: &Update) -> Result<Progress, BackendError> {
         let found = self.find(&order.target, Some(order)).await?;
-        let _asking = self.recent.asking(&order.target.identity);
-        apply::update(&self.writer(), &self.settings, order, &found, update).await
+        let asking = self.answers.asking(&order.target.identity);
+        asking.ended(apply::update(&self.writer(), &self.settings, order, &found, update).await)
     }
 
     async fn delete(&self, target: &Target, part: &Part) -> Result<Progress, BackendError> {

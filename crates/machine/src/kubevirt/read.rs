@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kube::{Api, Client, ResourceExt, api::ListParams, core::DynamicObject};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, VersionMatch},
+    core::DynamicObject,
+};
 use vitistack_plan::machine::{Elsewhere, Identity};
 use vitistack_types::{
     labels,
@@ -31,7 +35,8 @@ impl ReadError {
     /// What a failed read of a kind says.
     #[must_use]
     pub fn new(kind: Kind, error: &kube::Error) -> Self {
-        if is_kind_missing(error) {
+        // Kubernetes' own kinds are served by every cluster: whoever says otherwise is not the cluster.
+        if is_kind_missing(error) && kind.installed_by().is_some() {
             Self::NotServed
         } else {
             Self::Failed(failure::explain(kind, "read", "", error))
@@ -78,6 +83,32 @@ impl LiveReader {
     }
 }
 
+impl LiveReader {
+    /// The objects in a namespace that carry the identity, in a state that is not older than `version`; the newest if none.
+    async fn owned_as_of(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        identity: &Identity,
+        version: Option<u64>,
+    ) -> Result<Vec<Object>, ReadError> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource());
+        let newest = ListParams::default().labels(&format!("{}={identity}", labels::IDENTITY));
+        let found = match version.map(|version| version.to_string()) {
+            Some(version) => {
+                let reached = newest.clone().at(&version).matching(VersionMatch::NotOlderThan);
+                match api.list(&reached).await {
+                    // Its versions begin anew: it was restored.
+                    Err(kube::Error::Api(status)) if status.code == 504 => api.list(&newest).await,
+                    found => found,
+                }
+            }
+            None => api.list(&newest).await,
+        };
+        Ok(shared(found.map_err(|error| ReadError::new(kind, &error))?.items))
+    }
+}
+
 fn shared(objects: Vec<DynamicObject>) -> Vec<Object> {
     objects.into_iter().map(Arc::new).collect()
 }
@@ -90,7 +121,7 @@ impl Reader for LiveReader {
             Ok(object) => Ok(Some(Arc::new(object))),
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let error = kube::Error::Api(status);
-                if is_kind_missing(&error) { Err(ReadError::NotServed) } else { Ok(None) }
+                if is_kind_missing(&error) { Err(ReadError::new(kind, &error)) } else { Ok(None) }
             }
             Err(error) => Err(ReadError::new(kind, &error)),
         }
@@ -102,10 +133,7 @@ impl Reader for LiveReader {
         namespace: &str,
         identity: &Identity,
     ) -> Result<Vec<Object>, ReadError> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource());
-        let ours = ListParams::default().labels(&format!("{}={identity}", labels::IDENTITY));
-        let found = api.list(&ours).await.map_err(|error| ReadError::new(kind, &error))?;
-        Ok(shared(found.items))
+        self.owned_as_of(kind, namespace, identity, None).await
     }
 
     async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError> {
@@ -213,14 +241,17 @@ pub async fn find(
 
 /// Looks again at the cluster itself where a reader that may lag found nothing: only what we may have made a moment ago,
 /// unheard, of the kinds that the cluster serves. An instance is not made by us, and does not outlive its machine.
+/// `sufficient` says how new an answer about a kind has to be.
 pub async fn confirm_absence(
     live: &LiveReader,
     settings: &Settings,
     target: &Target,
     mut found: Found,
+    sufficient: impl Fn(Kind) -> Option<u64>,
 ) -> Result<Found, BackendError> {
     let namespace = settings.namespace(target);
     let secret_name = names::cloud_init_secret(&target.name);
+    let owned = async |kind| live.owned_as_of(kind, namespace, &target.identity, sufficient(kind)).await;
     let (virtual_machine, claims, data_volumes, secret) = futures::join!(
         async {
             if found.has_kubevirt {
@@ -229,14 +260,8 @@ pub async fn confirm_absence(
                 Ok(None)
             }
         },
-        live.owned(Kind::PersistentVolumeClaim, namespace, &target.identity),
-        async {
-            if found.has_cdi {
-                live.owned(Kind::DataVolume, namespace, &target.identity).await
-            } else {
-                Ok(Vec::new())
-            }
-        },
+        owned(Kind::PersistentVolumeClaim),
+        async { if found.has_cdi { owned(Kind::DataVolume).await } else { Ok(Vec::new()) } },
         live.get(Kind::Secret, namespace, &secret_name),
     );
     found.virtual_machine = served(virtual_machine)?.1;
@@ -244,6 +269,21 @@ pub async fn confirm_absence(
     found.data_volumes = served(data_volumes)?.1;
     found.secret = served(secret)?.1;
     found.set_aside(target);
+    Ok(found)
+}
+
+/// Looks again at the cluster itself for a machine that was asked for without an answer.
+pub async fn confirm_machine(
+    live: &LiveReader,
+    settings: &Settings,
+    target: &Target,
+    mut found: Found,
+) -> Result<Found, BackendError> {
+    if found.has_kubevirt {
+        let namespace = settings.namespace(target);
+        found.virtual_machine = served(live.get(Kind::VirtualMachine, namespace, &target.name).await)?.1;
+        found.set_aside(target);
+    }
     Ok(found)
 }
 

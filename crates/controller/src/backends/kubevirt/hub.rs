@@ -20,7 +20,8 @@ pub struct Listener {
 
 #[derive(Default)]
 struct Waiting {
-    is_all: bool,
+    /// Of all that there is.
+    all: Option<Changed>,
     identities: BTreeSet<Identity>,
 }
 
@@ -29,11 +30,14 @@ impl Listener {
     pub fn tell(&self, changed: &Changed) {
         let mut waiting = lock(&self.waiting);
         match changed {
-            Changed::All => {
-                waiting.is_all = true;
+            Changed::All | Changed::Back => {
+                // That it is back says that anything may have changed, too.
+                if waiting.all != Some(Changed::Back) {
+                    waiting.all = Some(changed.clone());
+                }
                 waiting.identities.clear();
             }
-            Changed::One(identity) if !waiting.is_all => {
+            Changed::One(identity) if waiting.all.is_none() => {
                 waiting.identities.insert(identity.clone());
             }
             Changed::One(_) => {}
@@ -45,10 +49,7 @@ impl Listener {
     /// The next change that was not taken yet.
     pub fn take(&self) -> Option<Changed> {
         let mut waiting = lock(&self.waiting);
-        if std::mem::take(&mut waiting.is_all) {
-            return Some(Changed::All);
-        }
-        waiting.identities.pop_first().map(Changed::One)
+        waiting.all.take().or_else(|| waiting.identities.pop_first().map(Changed::One))
     }
 
     /// Waits until something may have been told.
@@ -117,5 +118,9 @@ mod tests {
             hub.tell(&changed);
         }
         assert_eq!([listener.take(), listener.take()], [Some(Changed::All), None]);
+        for changed in [Changed::Back, Changed::All] {
+            hub.tell(&changed);
+        }
+        assert_eq!([listener.take(), listener.take()], [Some(Changed::Back), None]);
     }
 }

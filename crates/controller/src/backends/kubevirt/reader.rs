@@ -270,8 +270,10 @@ impl Follower {
                 .map(|(kind, feeding)| belief(kind, &feeding.borrow_and_update()))
                 .collect();
             if beliefs != self.beliefs {
+                let mut changes = self.beliefs.iter().zip(&beliefs);
+                let is_back = changes.any(|(before, after)| before != after && *after == Belief::Full);
                 self.beliefs = beliefs;
-                self.listener.tell(&Changed::All);
+                self.listener.tell(if is_back { &Changed::Back } else { &Changed::All });
             }
             if let Some(changed) = self.listener.take() {
                 return changed;
