@@ -26,12 +26,10 @@ impl<K: Kind<DynamicType = ()>> Index<K> {
     /// Keeps an index of the objects in a cache by their words, from before its first list on.
     pub fn new(cache: &Cache<K>, words: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
         let index = Self { entries: Arc::default(), kind: PhantomData };
-        let (listening, objects) = (index.clone(), cache.clone());
+        let listening = index.clone();
         cache.listen(move |change| {
-            let place = Place::of(change.object.as_ref());
-            // A change does not say whether the object is gone; the cache does.
-            let object = objects.get(&place.reference(()));
-            listening.lock().put(&place, object.map(|object| words(&object)).unwrap_or_default());
+            let words = if change.is_gone { Vec::new() } else { words(&change.object) };
+            listening.lock().put(&Place::of(change.object.as_ref()), words);
         });
         index
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
 use vitistack_runtime::{Controller, Lane, Outcome, ReconcileError, Reconciler};
 use vitistack_types::{
     labels,
@@ -33,10 +33,9 @@ impl ProviderReconciler {
     pub(super) fn controller(self) -> Controller<MachineProvider> {
         let providers = self.caches.providers.clone();
         let secrets = self.caches.secrets.metadata().clone();
-        let (present, backends) = (providers.clone(), self.backends.clone());
+        let backends = self.backends.clone();
         providers.listen(move |change| {
-            let key = ObjectRef::from_obj(change.object.as_ref());
-            if present.get(&key).is_none() {
+            if change.is_gone {
                 backends.close(&name_of(change.object.as_ref()));
             }
         });
