@@ -20,6 +20,8 @@ pub struct Assumed {
     entries: HashMap<Place, Entry>,
     /// When each was made, oldest first; some are of entries that are no longer there.
     ends: VecDeque<(Instant, Place)>,
+    /// What the cache saw go a moment ago, by UID and oldest first: an answer to our delete that comes after it is the past.
+    gone: VecDeque<(Instant, String)>,
 }
 
 #[derive(Debug)]
@@ -37,7 +39,9 @@ enum What {
 impl Assumed {
     /// Assumes that the object is as the cluster answered, unless the cache knows better already.
     pub fn put(&mut self, place: &Place, object: Object, cached: Option<&DynamicObject>, now: Instant) {
-        if cached.is_some_and(|cached| has_reached(cached, &object)) {
+        let is_gone =
+            object.metadata.uid.as_ref().is_some_and(|uid| self.gone.iter().any(|(_, gone)| gone == uid));
+        if is_gone || cached.is_some_and(|cached| has_reached(cached, &object)) {
             self.entries.remove(place);
         } else {
             self.insert(place, What::There(object), now);
@@ -57,7 +61,13 @@ impl Assumed {
     }
 
     /// Hears what the cache has seen, and ends what is no longer needed.
-    pub fn heard(&mut self, place: &Place, object: &DynamicObject, is_gone: bool) {
+    pub fn heard(&mut self, place: &Place, object: &DynamicObject, is_gone: bool, now: Instant) {
+        while self.gone.front().is_some_and(|(end, _)| *end <= now) {
+            self.gone.pop_front();
+        }
+        if is_gone {
+            self.gone.extend(object.metadata.uid.clone().map(|uid| (now + LIFETIME, uid)));
+        }
         let Some(entry) = self.entries.get(place) else { return };
         let uid = &object.metadata.uid;
         let is_over = match &entry.what {
@@ -159,10 +169,10 @@ mod tests {
         assumed.put(&place(), object("a", "10"), None, now);
         assert_eq!(version(assumed.resolve(&place(), None).as_ref()).as_deref(), Some("10"));
         let old = object("a", "9");
-        assumed.heard(&place(), &old, false);
+        assumed.heard(&place(), &old, false, Instant::now());
         assert_eq!(version(assumed.resolve(&place(), Some(old)).as_ref()).as_deref(), Some("10"));
         let new = object("a", "11");
-        assumed.heard(&place(), &new, false);
+        assumed.heard(&place(), &new, false, Instant::now());
         assert_eq!(version(assumed.resolve(&place(), Some(new)).as_ref()).as_deref(), Some("11"));
         assert_eq!(assumed.resolve(&place(), None), None);
         assert_eq!(assumed.next_end(), None);
@@ -177,14 +187,27 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_to_a_delete_that_comes_after_the_end_is_the_past() {
+        let mut assumed = Assumed::default();
+        let now = Instant::now();
+        assumed.heard(&place(), &object("a", "12"), true, now);
+        assumed.put(&place(), object("a", "11"), None, now);
+        assert_eq!(assumed.resolve(&place(), None), None);
+        assumed.put(&place(), object("b", "13"), None, now);
+        assert!(assumed.resolve(&place(), None).is_some(), "its successor is there");
+        assumed.heard(&place(), &object("c", "14"), true, now + LIFETIME);
+        assert_eq!(assumed.gone.len(), 1, "nothing is kept for long");
+    }
+
+    #[test]
     fn what_was_deleted_is_not_read_and_its_successor_is() {
         let mut assumed = Assumed::default();
         assumed.forget(&place(), &object("a", "10"), Instant::now());
         assert_eq!(assumed.resolve(&place(), Some(object("a", "10"))), None);
         assert!(assumed.resolve(&place(), Some(object("b", "12"))).is_some());
-        assumed.heard(&place(), &object("a", "10"), false);
+        assumed.heard(&place(), &object("a", "10"), false, Instant::now());
         assert_eq!(assumed.places().count(), 1);
-        assumed.heard(&place(), &object("a", "10"), true);
+        assumed.heard(&place(), &object("a", "10"), true, Instant::now());
         assert_eq!(assumed.places().count(), 0);
     }
 
@@ -192,9 +215,9 @@ mod tests {
     fn the_end_of_a_predecessor_does_not_hide_what_was_made() {
         let mut assumed = Assumed::default();
         assumed.put(&place(), object("b", "12"), Some(&object("a", "10")), Instant::now());
-        assumed.heard(&place(), &object("a", "10"), true);
+        assumed.heard(&place(), &object("a", "10"), true, Instant::now());
         assert!(assumed.resolve(&place(), None).is_some());
-        assumed.heard(&place(), &object("b", "12"), true);
+        assumed.heard(&place(), &object("b", "12"), true, Instant::now());
         assert_eq!(assumed.resolve(&place(), None), None);
     }
 

@@ -52,7 +52,8 @@ impl Notes {
     pub fn heard(&self, kind: Kind, change: &Change<Kept>) {
         let object = change.object.outline();
         let place = Place::of(&object);
-        let (concerned, is_awaited) = self.with(kind, |note| note.heard(&place, &object, change.is_gone));
+        let (concerned, is_awaited) =
+            self.with(kind, |note| note.heard(&place, &object, change.is_gone, Instant::now()));
         // What many machines use.
         let is_shared =
             matches!(kind, Kind::KubeVirt | Kind::StorageClass | Kind::NetworkAttachmentDefinition);
@@ -103,8 +104,14 @@ impl Note {
     }
 
     /// Whom a change concerns, and whether somebody else waits for it.
-    fn heard(&mut self, place: &Place, object: &DynamicObject, is_gone: bool) -> (HashSet<Identity>, bool) {
-        self.assumed.heard(place, object, is_gone);
+    fn heard(
+        &mut self,
+        place: &Place,
+        object: &DynamicObject,
+        is_gone: bool,
+        now: Instant,
+    ) -> (HashSet<Identity>, bool) {
+        self.assumed.heard(place, object, is_gone, now);
         let identity = identity_of(object);
         // What we made there since is not gone with its predecessor.
         let after = self.assumed.identity_at(place).or_else(|| identity.clone().filter(|_| !is_gone));
