@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, time::Instant};
 use vitistack_clients::kubernetes::{explain, is_conflict};
 use vitistack_plan::{
     is_paused,
-    machine::placement,
+    machine::{has_finalizer, placement},
     provider::{Circuit, Snapshot, status},
 };
 use vitistack_runtime::{
@@ -27,7 +27,7 @@ use vitistack_runtime::{
 };
 use vitistack_types::{
     labels,
-    v1alpha1::{Machine, MachineProvider, ProviderType},
+    v1alpha1::{MachineProvider, ProviderType},
 };
 
 use self::checks::{Basis, Checking};
@@ -95,7 +95,8 @@ pub fn add(
     caches.machines.listen(move |change| {
         let machines = [Some(&change.object), change.before.as_ref()];
         // One that was given back or let go too: its provider may wait to go.
-        let [is_held, was_held] = machines.map(|machine| machine.is_some_and(|machine| is_held(machine)));
+        let [is_held, was_held] =
+            machines.map(|machine| machine.is_some_and(|machine| has_finalizer(machine)));
         if change.urgency == Urgency::Event && is_held == was_held {
             return;
         }
@@ -132,11 +133,6 @@ pub fn add(
             .woken_by(answers),
     );
     process.add(operator);
-}
-
-/// Whether something may have been made for a Machine.
-fn is_held(machine: &Machine) -> bool {
-    machine.metadata.finalizers.iter().flatten().any(|each| each == labels::MACHINE_CLEANUP)
 }
 
 struct ProviderReconciler {
