@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[builder(on(String, into))]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct ObjectReference {
     /// Name of the object.
     #[schemars(schema_with = "crate::schema::object_name")]
@@ -23,6 +24,7 @@ pub struct ObjectReference {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[builder(on(String, into))]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct SecretKeyReference {
     /// Name of the Secret.
     #[schemars(schema_with = "crate::schema::object_name")]

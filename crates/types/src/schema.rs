@@ -153,7 +153,8 @@ pub fn place_names(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The standard conditions of Kubernetes, bounded as its own generator bounds them.
+/// The standard conditions of Kubernetes, bounded as its own generator bounds them. A condition belongs to one writer as
+/// a whole: owned field by field, who owns it would take as much space as the object itself.
 pub fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -162,6 +163,7 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
             "type": "object",
+            "x-kubernetes-map-type": "atomic",
             "description": "One aspect of the object's state.",
             "required": ["type", "status", "lastTransitionTime", "reason", "message"],
             "properties": {

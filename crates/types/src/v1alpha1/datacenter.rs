@@ -139,6 +139,7 @@ pub struct DatacenterStatus {
 /// What machines use together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct UsedResources {
     /// Number of machines.
     #[schemars(range(min = 0))]

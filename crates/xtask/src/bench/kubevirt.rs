@@ -18,7 +18,7 @@ use vitistack_types::{
     v1alpha1::{Machine, MachinePhase},
 };
 
-use super::{Figures, as_float, crowd::Crowd, load::resident, program, standin::StandIn};
+use super::{Figures, as_float, bare::Bare, crowd::Crowd, load::resident, program, standin::StandIn};
 
 /// The user whose requests are counted.
 const OPERATOR: &str = "kubevirt-operator";
@@ -51,10 +51,11 @@ pub async fn measure(count: usize, rest: Duration) -> Result<Figures, Whatever> 
 
     let before = requests(&server)?;
     let started = Instant::now();
-    let (all_running, created) = tokio::join!(crowd.until(count, is_running), crowd.create(count));
+    let (seen, created) = tokio::join!(crowd.until(count, is_running), crowd.create(count));
     created?;
-    all_running?;
-    figures.beside_go("all_running", started.elapsed().as_secs_f64(), go::ALL_RUNNING, "s");
+    seen?;
+    let all_running = started.elapsed().as_secs_f64();
+    figures.beside_go("all_running", all_running, go::ALL_RUNNING, "s");
     let made = since(&before, requests(&server)?);
     figures.beside_go("requests_until_running", made.requests / as_float(count), go::REQUESTS, "per_machine");
     figures.add("writes_until_running", made.writes / as_float(count), "per_machine");
@@ -72,6 +73,7 @@ pub async fn measure(count: usize, rest: Duration) -> Result<Figures, Whatever> 
     crowd.create_one("one-more").await?;
     crowd.until(count + 1, is_running).await?;
     figures.beside_go("one_more_running", started.elapsed().as_secs_f64(), go::ONE_MORE, "s");
+    let bare = Bare::read(&user, "one-more").await?;
 
     let before = requests(&server)?;
     let started = Instant::now();
@@ -85,6 +87,10 @@ pub async fn measure(count: usize, rest: Duration) -> Result<Figures, Whatever> 
     if !standin.acts() {
         whatever!("the stand-in for KubeVirt ended before its time");
     }
+    drop((operator, standin));
+    let bare = bare.measure(count).await?.as_secs_f64();
+    figures.add("all_written_bare", bare, "s");
+    figures.add("all_running_over_bare", all_running / bare, "times");
     Ok(figures)
 }
 

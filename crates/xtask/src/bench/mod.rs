@@ -2,6 +2,7 @@
 //! when something could not be measured: machines are shared and noisy, so no figure is a test.
 
 mod apiserver;
+mod bare;
 mod crowd;
 mod kubevirt;
 mod load;

@@ -35,7 +35,7 @@ impl StandIn {
     }
 }
 
-fn resource(kind: &str) -> ApiResource {
+pub fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("kubevirt.io", "v1", kind))
 }
 
@@ -51,8 +51,9 @@ async fn bind_claims(claims: Api<PersistentVolumeClaim>, client: Client) {
         .for_each_concurrent(CLIENTS, |event| {
             let client = client.clone();
             async move {
+                // What fails here is seen as a machine that never runs.
                 if let Event::Apply(claim) | Event::InitApply(claim) = event {
-                    bind(&client, &claim).await;
+                    let _ = bind(&client, &claim).await;
                 }
             }
         })
@@ -60,20 +61,20 @@ async fn bind_claims(claims: Api<PersistentVolumeClaim>, client: Client) {
 }
 
 /// Binds a claim, or lets one go that is deleted.
-async fn bind(client: &Client, claim: &PersistentVolumeClaim) {
+pub async fn bind(client: &Client, claim: &PersistentVolumeClaim) -> kube::Result<()> {
     let namespace = claim.namespace().unwrap_or_default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
     let (name, parameters) = (claim.name_any(), PatchParams::default());
     let is_bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
-    // What fails here is seen as a machine that never runs.
     if claim.metadata.deletion_timestamp.is_some() {
         let patch = json!({ "metadata": { "finalizers": null } });
-        let _ = claims.patch(&name, &parameters, &Patch::Merge(&patch)).await;
+        claims.patch(&name, &parameters, &Patch::Merge(&patch)).await?;
     } else if !is_bound {
         let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.clone());
         let patch = json!({ "status": { "phase": "Bound", "capacity": requests } });
-        let _ = claims.patch_status(&name, &parameters, &Patch::Merge(&patch)).await;
+        claims.patch_status(&name, &parameters, &Patch::Merge(&patch)).await?;
     }
+    Ok(())
 }
 
 async fn run_machines(client: Client) {
@@ -82,11 +83,11 @@ async fn run_machines(client: Client) {
         .for_each_concurrent(CLIENTS, |event| {
             let client = client.clone();
             async move {
-                match event {
+                let _ = match event {
                     Event::Apply(machine) | Event::InitApply(machine) => run(&client, &machine).await,
                     Event::Delete(machine) => end(&client, &machine).await,
-                    Event::Init | Event::InitDone => {}
-                }
+                    Event::Init | Event::InitDone => Ok(()),
+                };
             }
         })
         .await;
@@ -98,9 +99,9 @@ fn instances(client: &Client, machine: &DynamicObject) -> Api<DynamicObject> {
 }
 
 /// Makes the instance of a machine, which runs at once.
-async fn run(client: &Client, machine: &DynamicObject) {
+pub async fn run(client: &Client, machine: &DynamicObject) -> kube::Result<()> {
     if machine.data.pointer("/status/ready") == Some(&Value::Bool(true)) {
-        return;
+        return Ok(());
     }
     let kind = resource("VirtualMachine");
     let template = |pointer: &str| machine.data.pointer(&format!("/spec/template/{pointer}")).cloned();
@@ -120,8 +121,7 @@ async fn run(client: &Client, machine: &DynamicObject) {
     });
     match instances(client, machine).create(&PostParams::default(), &instance).await {
         Err(kube::Error::Api(status)) if status.code == StatusCode::CONFLICT.as_u16() => {}
-        Err(_) => return,
-        Ok(_) => {}
+        created => drop(created?),
     }
     let namespace = machine.namespace().unwrap_or_default();
     let machines: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &kind);
@@ -129,10 +129,11 @@ async fn run(client: &Client, machine: &DynamicObject) {
         "printableStatus": "Running", "ready": true, "created": true,
         "conditions": [{ "type": "Ready", "status": "True" }],
     } });
-    let _ = machines.patch_status(&machine.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await;
+    machines.patch_status(&machine.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await?;
+    Ok(())
 }
 
 /// Removes the instance of a machine that is gone.
-async fn end(client: &Client, machine: &DynamicObject) {
-    let _ = instances(client, machine).delete(&machine.name_any(), &DeleteParams::default()).await;
+async fn end(client: &Client, machine: &DynamicObject) -> kube::Result<()> {
+    instances(client, machine).delete(&machine.name_any(), &DeleteParams::default()).await.map(drop)
 }

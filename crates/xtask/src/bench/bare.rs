@@ -1,0 +1,127 @@
+//! The same writes with nobody who decides: what the server alone takes for them, and so what no operator can beat.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use snafu::{ResultExt, Whatever};
+use vitistack_types::v1alpha1::{Machine, MachinePhase};
+
+use super::{
+    load::CLIENTS,
+    standin::{bind, resource, run},
+};
+
+/// Who the writes are said to come from.
+const MANAGER: &str = "bare";
+
+/// A machine that runs, with all that an operator made and told of it.
+pub struct Bare {
+    client: Client,
+    machine: Machine,
+    claim: PersistentVolumeClaim,
+    virtual_machine: DynamicObject,
+    events: Vec<Event>,
+}
+
+impl Bare {
+    /// Reads what there is of the machine of that name.
+    pub async fn read(client: &Client, name: &str) -> Result<Self, Whatever> {
+        let context = "failed to read a machine that runs";
+        let machine = machines(client).get(name).await.whatever_context(context)?;
+        let claim = claims(client).get(&format!("{name}-root")).await.whatever_context(context)?;
+        let virtual_machine = virtual_machines(client).get(name).await.whatever_context(context)?;
+        let of_machine = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let events = events(client).list(&of_machine).await.whatever_context(context)?.items;
+        Ok(Self { client: client.clone(), machine, claim, virtual_machine, events })
+    }
+
+    /// Writes so many of the same, several at a time, and the stand-in's part with it.
+    pub async fn measure(&self, count: usize) -> Result<Duration, Whatever> {
+        let started = Instant::now();
+        futures::stream::iter(0..count)
+            .map(|number| self.write(format!("bare-{number}")))
+            .buffer_unordered(CLIENTS)
+            .try_collect::<Vec<()>>()
+            .await
+            .whatever_context("failed to write a machine")?;
+        Ok(started.elapsed())
+    }
+
+    async fn write(&self, name: String) -> kube::Result<()> {
+        let (create, patch) = (PostParams::default(), PatchParams::apply(MANAGER).force());
+        let mut machine = Machine::new(&name, self.machine.spec.clone());
+        machines(&self.client).create(&create, &machine).await?;
+        let first = json!({ "metadata": {
+            "finalizers": self.machine.finalizers(), "annotations": self.machine.annotations(),
+        } });
+        machines(&self.client).patch(&name, &PatchParams::default(), &Patch::Merge(&first)).await?;
+
+        let mut claim =
+            PersistentVolumeClaim { metadata: like(&self.claim.metadata, &name), ..self.claim.clone() };
+        claim.status = None;
+        let claim = claims(&self.client).create(&create, &claim).await?;
+        let mut virtual_machine = self.virtual_machine.clone();
+        virtual_machine.metadata = like(&self.virtual_machine.metadata, &name);
+        without_status(&mut virtual_machine.data);
+        let virtual_machine =
+            virtual_machines(&self.client).patch(&name, &patch, &Patch::Apply(&virtual_machine)).await?;
+        bind(&self.client, &claim).await?;
+        run(&self.client, &virtual_machine).await?;
+
+        let mut phases = [MachinePhase::Creating, MachinePhase::Running].into_iter();
+        for event in &self.events {
+            machine.status = self.machine.status.clone();
+            if let (Some(status), Some(phase)) = (&mut machine.status, phases.next()) {
+                status.phase = Some(phase);
+                let applied = json!({
+                    "apiVersion": "vitistack.io/v1alpha1", "kind": "Machine",
+                    "metadata": { "name": name }, "status": status,
+                });
+                machines(&self.client).patch_status(&name, &patch, &Patch::Apply(&applied)).await?;
+            }
+            let mut event = event.clone();
+            event.metadata = like(&event.metadata, &format!("{name}.{}", event.name_any()));
+            event.involved_object.name = Some(name.clone());
+            events(&self.client).create(&create, &event).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What stands for the kind of thing, under another name.
+fn like(metadata: &ObjectMeta, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: metadata.labels.clone(),
+        annotations: metadata.annotations.clone(),
+        ..ObjectMeta::default()
+    }
+}
+
+fn without_status(object: &mut Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+    }
+}
+
+fn machines(client: &Client) -> Api<Machine> {
+    Api::default_namespaced(client.clone())
+}
+
+fn claims(client: &Client) -> Api<PersistentVolumeClaim> {
+    Api::default_namespaced(client.clone())
+}
+
+fn events(client: &Client) -> Api<Event> {
+    Api::default_namespaced(client.clone())
+}
+
+fn virtual_machines(client: &Client) -> Api<DynamicObject> {
+    Api::default_namespaced_with(client.clone(), &resource("VirtualMachine"))
+}
