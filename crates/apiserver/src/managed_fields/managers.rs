@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::schema::{marshal, quote};
+use crate::schema::{Schema, marshal, quote};
 
 use super::{
     encode::{decode, encode},
     path_set::Set,
+    paths::raise_parts,
 };
 
 /// How a manager wrote.
@@ -92,8 +93,8 @@ const MAX_UPDATE_MANAGERS: usize = 10;
 const OLD_UPDATES: &str = "ancient-changes";
 
 impl Managers {
-    /// Reads `managedFields`; none if an entry is malformed.
-    pub(crate) fn decode(entries: &[Value]) -> Option<Managers> {
+    /// Reads `managedFields` as of this schema; none if an entry is malformed.
+    pub(crate) fn decode(entries: &[Value], schema: &Schema) -> Option<Managers> {
         let mut managers = Managers::default();
         for entry in entries {
             let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -106,10 +107,12 @@ impl Managers {
             if api_version.is_empty() || text("fieldsType") != "FieldsV1" {
                 return None;
             }
-            let set = match entry.get("fieldsV1") {
+            let fields = entry.get("fieldsV1");
+            let mut set = match fields {
                 None | Some(Value::Null) => Set::default(),
                 Some(fields) => decode(fields)?,
             };
+            let is_as_written = !raise_parts(&mut set, schema);
             let identity = Identity {
                 manager: text("manager").to_owned(),
                 operation,
@@ -122,7 +125,7 @@ impl Managers {
                 api_version,
                 time,
                 set,
-                encoded: entry.get("fieldsV1").cloned(),
+                encoded: fields.filter(|_| is_as_written).cloned(),
             });
         }
         Some(managers)

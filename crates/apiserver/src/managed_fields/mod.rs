@@ -11,8 +11,7 @@
 //! - The result is pruned, defaulted and validated like any other object; nothing here refuses a value.
 //!   [`check_applied`] says whether a configuration can be applied at all.
 //!
-//! Managers that wrote in another version of a resource are compared by the schema of this one. A change of a
-//! field from granular to atomic in a schema does not rewrite old entries.
+//! Managers that wrote in another version of a resource are compared by the schema of this one.
 
 mod apply;
 mod check;

@@ -56,15 +56,32 @@ pub(crate) fn with_named_fields(set: &Set, schema: &Schema) -> Set {
 fn named(set: &Set, kind: Ref<'_>, schema: &Schema) -> Set {
     let mut out = Set::default();
     for entry in &set.entries {
-        let (child, declared) = match &entry.element {
-            Element::Field(name) => kind.field(name, schema),
-            Element::Key(_) => (kind.item(), false),
-            Element::Value(_) | Element::Index(_) => (Ref::Untyped, false),
-        };
+        let (child, declared) = kind.below(&entry.element, schema);
         let member = entry.member || (declared && !entry.children.is_empty());
         out.put(entry.element.clone(), member, named(&entry.children, child, schema));
     }
     out
+}
+
+/// Gives whoever owned a part of what the schema calls one value the whole of it, as after a change of the schema.
+/// Says whether there was such a part.
+pub(super) fn raise_parts(set: &mut Set, schema: &Schema) -> bool {
+    raise(set, Ref::root(schema), schema)
+}
+
+fn raise(set: &mut Set, kind: Ref<'_>, schema: &Schema) -> bool {
+    let mut raised = false;
+    for entry in set.entries.iter_mut().filter(|entry| !entry.children.is_empty()) {
+        let child = kind.below(&entry.element, schema).0;
+        if child.is_one_value() {
+            entry.member = true;
+            entry.children = Set::default();
+            raised = true;
+        } else {
+            raised |= raise(&mut entry.children, child, schema);
+        }
+    }
+    raised
 }
 
 /// Whether there is nothing in a value.

@@ -88,6 +88,21 @@ impl<'a> Ref<'a> {
         }
     }
 
+    /// The type of what an element of a path leads to and whether the schema names it.
+    pub(crate) fn below(self, element: &Element, schema: &'a Schema) -> (Ref<'a>, bool) {
+        match element {
+            Element::Field(name) => self.field(name, schema),
+            Element::Key(_) => (self.item(), false),
+            Element::Value(_) | Element::Index(_) => (Ref::Untyped, false),
+        }
+    }
+
+    /// Whether the schema calls an object or a list of this type one value.
+    pub(crate) fn is_one_value(self) -> bool {
+        let Ref::Node { node, .. } = self else { return false };
+        node.atomic_map || (node.kind == Type::Array && node.list == ListType::Atomic)
+    }
+
     /// Whether a field may stand in an object of this type.
     pub(crate) fn declares(self, name: &str) -> bool {
         let Ref::Node { node, preserve, resource } = self else { return true };
