@@ -38,7 +38,14 @@ pub async fn run(client: &Client, cases: &[Case]) -> Vec<Vec<Expect>> {
     for name in needed {
         install(client, &super::case::definition(name)).await;
     }
-    futures::stream::iter(cases).map(|case| run_case(client, case)).buffered(CONCURRENCY).collect().await
+    let mut answers: Vec<(usize, Vec<Expect>)> = futures::stream::iter(cases)
+        .enumerate()
+        .map(async |(number, case)| (number, run_case(client, case).await))
+        .buffer_unordered(CONCURRENCY)
+        .collect()
+        .await;
+    answers.sort_by_key(|(number, _)| *number);
+    answers.into_iter().map(|(_, answers)| answers).collect()
 }
 
 /// Creates a shared CRD where it is missing and waits until its objects are served. One that is refused shows in
