@@ -4,7 +4,7 @@
 help: ## Show this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Build the binary, unoptimised because that is ready first, and run everything on this machine
+run: ## Build the binary, hardly optimised because that is ready first, and run everything on this machine
 	@dev/setup.sh build && cargo build --workspace --locked --bin vitistack && $${CARGO_TARGET_DIR:-target}/debug/vitistack up
 
 build: ## Build the binary

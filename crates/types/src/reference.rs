@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[builder(on(String, into))]
 #[serde(rename_all = "camelCase")]
+// Half a reference means nothing, so it has one owner.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct ObjectReference {
     /// Name of the object.
@@ -24,6 +25,7 @@ pub struct ObjectReference {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[builder(on(String, into))]
 #[serde(rename_all = "camelCase")]
+// Half a reference means nothing, so it has one owner.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct SecretKeyReference {
     /// Name of the Secret.

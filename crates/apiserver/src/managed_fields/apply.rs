@@ -37,7 +37,7 @@ pub fn apply(
 ) -> Result<Value, Vec<Conflict>> {
     let nothing = Value::Object(Map::new());
     let live = live.unwrap_or(&nothing);
-    let mut managers = Managers::decode(entries(live), schema).unwrap_or_default();
+    let mut managers = Managers::decode(entries(live), write.api_version, schema).unwrap_or_default();
     if managers.is_empty() {
         let before = Write { manager: BEFORE_FIRST_APPLY, ..*write };
         record(None, live, &before, &mut managers, schema);

@@ -93,8 +93,9 @@ const MAX_UPDATE_MANAGERS: usize = 10;
 const OLD_UPDATES: &str = "ancient-changes";
 
 impl Managers {
-    /// Reads `managedFields` as of this schema; none if an entry is malformed.
-    pub(crate) fn decode(entries: &[Value], schema: &Schema) -> Option<Managers> {
+    /// Reads `managedFields`, and what was written in the version of the schema as of that schema; none if an entry is
+    /// malformed.
+    pub(crate) fn decode(entries: &[Value], version: &str, schema: &Schema) -> Option<Managers> {
         let mut managers = Managers::default();
         for entry in entries {
             let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -112,7 +113,7 @@ impl Managers {
                 None | Some(Value::Null) => Set::default(),
                 Some(fields) => decode(fields)?,
             };
-            let is_as_written = !raise_parts(&mut set, schema);
+            let is_as_written = api_version != version || !raise_parts(&mut set, schema);
             let identity = Identity {
                 manager: text("manager").to_owned(),
                 operation,

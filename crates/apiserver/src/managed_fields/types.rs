@@ -97,10 +97,12 @@ impl<'a> Ref<'a> {
         }
     }
 
-    /// Whether the schema calls an object or a list of this type one value.
+    /// Whether the schema calls an object or a list of this type one value. What may hold anything is never asked, as on
+    /// the real server.
     pub(crate) fn is_one_value(self) -> bool {
         let Ref::Node { node, .. } = self else { return false };
-        node.atomic_map || (node.kind == Type::Array && node.list == ListType::Atomic)
+        let is_free = node.preserve_unknown && node.properties.is_empty();
+        (node.atomic_map && !is_free) || (node.kind == Type::Array && node.list == ListType::Atomic)
     }
 
     /// Whether a field may stand in an object of this type.

@@ -30,7 +30,8 @@ pub fn update(live: Option<&Value>, new: &mut Value, write: &Write<'_>, schema: 
 
 /// The entries to begin with: those the writer sends, if any, else those of the live object.
 fn starting_point(live: Option<&Value>, new: &Value, write: &Write<'_>, schema: &Schema) -> Managers {
-    let of_live = || live.and_then(|live| Managers::decode(entries(live), schema)).unwrap_or_default();
+    let decode = |entries: &[Value]| Managers::decode(entries, write.api_version, schema);
+    let of_live = || live.and_then(|live| decode(entries(live))).unwrap_or_default();
     if !write.subresource.is_empty() {
         return of_live();
     }
@@ -40,7 +41,7 @@ fn starting_point(live: Option<&Value>, new: &Value, write: &Write<'_>, schema: 
         // One empty entry asks for a fresh start; so does an empty list, but only for built-in kinds.
         Some([]) if schema.native => Managers::default(),
         Some([Value::Object(only)]) if only.is_empty() => Managers::default(),
-        Some(sent) => match Managers::decode(sent, schema) {
+        Some(sent) => match decode(sent) {
             Some(managers) if !managers.is_empty() => managers,
             _ => of_live(),
         },

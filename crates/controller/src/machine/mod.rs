@@ -21,7 +21,7 @@ use vitistack_clients::kubernetes::explain;
 use vitistack_machine::{Backend, BackendError, ErrorKind};
 use vitistack_plan::{
     Refusal,
-    machine::{Decision, Desired, Observed, Snapshot, Verdict, decide},
+    machine::{Decision, Desired, Observed, Snapshot, Verdict, decide, is_let_go},
 };
 use vitistack_runtime::{
     Controller, Lane, Outcome, Process, ReconcileError, Reconciler, Urgency, events::Events,
@@ -193,6 +193,8 @@ impl Reconciler<Machine> for MachineReconciler {
                 self.series.forget(&machine);
                 Ok(Outcome::Done)
             }
+            // With nothing left of it nobody is needed.
+            Charge::Nobody(_) if is_let_go(&machine) => Ok(Outcome::Done),
             Charge::Nobody(refusal) if self.tells_homeless => self.refuse(&machine, refusal).await,
             Charge::Nobody(_) => Ok(Outcome::Done),
             Charge::Ours(placement) => match self.backends.get(&placement) {

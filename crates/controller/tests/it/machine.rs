@@ -59,6 +59,33 @@ async fn a_machine_is_made_kept_and_deleted_with_few_writes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_others_hold_says_so_at_once_even_without_its_provider() {
+    let stage = stage_with_provider().await;
+    let counted = Counted::new(&stage.server);
+    let running = stage.run_with(Client::new(counted.clone(), "default"));
+    stage.create("Machine", "vm", small()).await;
+    stage.until("vm", |machine| ready(machine).0 == "Running").await;
+    let finalizers = json!([labels::MACHINE_CLEANUP, "example.com/backup"]);
+    stage.change("Machine", "vm", json!({ "metadata": { "finalizers": finalizers } })).await;
+    let settled = counted.total();
+    stage.delete("Machine", "vm").await;
+    let machine = stage.until("vm", |machine| ready(machine).0 == "Deleting").await;
+    let status = machine.status.clone().unwrap();
+    assert_eq!(status.phase, Some(MachinePhase::Pending), "{status:#?}");
+    assert_eq!(status.conditions.len(), 1, "{status:#?}");
+    assert!(status.ip_addresses.is_empty() && status.vm_name.is_none(), "{status:#?}");
+    let told = "waiting: whoever set example.com/backup removes it; of the machine nothing is left";
+    assert_eq!(ready(&machine).1, told);
+    assert_eq!(counted.total(), settled + 2, "{:?}", counted.writes());
+
+    stage.delete("MachineProvider", "simulated-a").await;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let later = stage.until("vm", |_| true).await;
+    assert_eq!(ready(&later).1, told, "nobody has to release what nothing is left of");
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_missing_is_told_and_the_machine_goes_on_when_it_is_there() {
     let stage = stage_with_provider().await;
     let running = stage.run();

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Redacted, Refusal,
     machine::{
-        Desired, Location, Places, References, Snapshot, Verdict, decide, full_name, has_finalizer, identity,
+        Desired, Location, Places, References, Snapshot, Verdict, decide, full_name, identity, is_let_go,
         locate, placement, resolve,
     },
 };
@@ -33,7 +33,7 @@ pub fn explain(machine: &Machine, world: &World) -> Story {
         chain.extend(missing(&cause, machine));
         return ended(chain, Some(cause));
     }
-    if machine.metadata.deletion_timestamp.is_some() && !has_finalizer(machine) {
+    if is_let_go(machine) {
         return ended(chain, deletion(&own, &machine.metadata));
     }
     let places = Places {

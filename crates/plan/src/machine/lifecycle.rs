@@ -8,6 +8,7 @@ use vitistack_types::{
 
 use super::{
     Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update, has_finalizer,
+    is_let_go, locate::foreign_finalizers,
 };
 use crate::{Refusal, datacenter::is_passed_over_by, is_paused};
 
@@ -332,8 +333,12 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
         steps: vec![step(action, why)],
         verdict: Verdict::Deleting(waits_for.to_owned()),
     };
-    if !has_finalizer(machine) {
-        return Decision { steps: Vec::new(), verdict: Verdict::Deleting("others let it go".to_owned()) };
+    if is_let_go(machine) {
+        let waits_for = match foreign_finalizers(machine).as_slice() {
+            [] => "the garbage collector lets it go".to_owned(),
+            others => format!("whoever set {} removes it; of the machine nothing is left", others.join(", ")),
+        };
+        return Decision { steps: Vec::new(), verdict: Verdict::Deleting(waits_for) };
     }
     let observed = match snapshot.observed {
         Ok(observed) => observed,

@@ -23,7 +23,7 @@ pub use desired::{
 };
 pub use lifecycle::{Decision, Snapshot, Verdict, decide, identity, is_placed_by_datacenter};
 pub(crate) use lifecycle::{annotation, has_own_identity};
-pub use locate::{Location, Places, full_name, has_finalizer, locate, may_be_made, placement};
+pub use locate::{Location, Places, full_name, has_finalizer, is_let_go, locate, may_be_made, placement};
 pub use observed::{Elsewhere, Observed, ObservedDisk, ObservedMachine, Power, Problem};
 pub use release::{Kept, release};
 pub(crate) use resolve::shape;

@@ -8,7 +8,9 @@ use vitistack_types::{
     v1alpha1::{GivenResources, MachinePhase, MachineStatus},
 };
 
-use super::{Desired, Observed, Power, Problem, Snapshot, Verdict, identity};
+use super::{
+    Desired, Observed, Power, Problem, Snapshot, Verdict, identity, is_let_go, locate::foreign_finalizers,
+};
 use crate::Refusal;
 
 /// How long progress that goes well is not worth a write of its own. Making a machine costs two: one when it begins and
@@ -28,17 +30,19 @@ pub fn status(
 ) -> MachineStatus {
     let machine = snapshot.machine;
     let before = machine.status.clone().unwrap_or_default();
-    let mut after = match snapshot.observed {
+    let nothing = Observed::default();
+    let observed = if is_let_go(machine) { Ok(&nothing) } else { snapshot.observed };
+    let mut after = match observed {
         Ok(observed) => seen(&before, observed),
         // Unknown is not absent: what was last seen stands, and the Ready condition says how old it is.
         Err(_) => before.clone(),
     };
-    if let (Ok(desired), Ok(Observed { machine: Some(_), .. })) = (snapshot.desired, snapshot.observed) {
+    if let (Ok(desired), Ok(Observed { machine: Some(_), .. })) = (snapshot.desired, observed) {
         after.resources = Some(given(desired));
     }
     after.observed_generation = machine.metadata.generation;
     after.conditions = conditions_of(snapshot, verdict, refused_fields, now);
-    after.phase = match (snapshot.observed, before.phase) {
+    after.phase = match (observed, before.phase) {
         (Err(_), Some(phase)) => Some(phase),
         (observed, _) => Some(phase(verdict, observed.ok())),
     };
@@ -93,7 +97,12 @@ fn is_quiet_progress(
     let is_young =
         |since: Option<&Time>, limit| since.is_some_and(|since| now.duration_since(since.0) < limit);
     match verdict {
-        Verdict::Deleting(_) => is_young(snapshot.machine.metadata.deletion_timestamp.as_ref(), QUIET_END),
+        // What others hold stays until they let it go, and must not look as if it ran until then.
+        Verdict::Deleting(_) => {
+            let machine = snapshot.machine;
+            (!is_let_go(machine) || foreign_finalizers(machine).is_empty())
+                && is_young(machine.metadata.deletion_timestamp.as_ref(), QUIET_END)
+        }
         Verdict::Waiting(_) | Verdict::Failing(_) => {
             let word = |status: &MachineStatus| {
                 let ready = status.conditions.iter().find(|condition| condition.type_ == conditions::READY);
@@ -136,6 +145,10 @@ fn conditions_of(
         if observed.machine.is_some() || !refused_fields.is_empty() {
             tell(conditions::UP_TO_DATE, up_to_date(observed, refused_fields));
         }
+    }
+    // There is nothing left that the others could speak of.
+    if is_let_go(machine) {
+        conditions.retain(|condition| condition.type_ == conditions::READY);
     }
     // Told while it holds; a machine that is not paused says nothing of it.
     if *verdict == Verdict::Paused {

@@ -166,7 +166,10 @@ impl Story {
                 let note = pass_over(&self.machine, "default/simulated-a", None, self.now);
                 self.annotate(labels::PASSED_OVER, &note);
             }
-            Action::Release => self.machine.metadata.finalizers = None,
+            Action::Release => {
+                let finalizers = self.machine.metadata.finalizers.get_or_insert_default();
+                finalizers.retain(|finalizer| finalizer != labels::MACHINE_CLEANUP);
+            }
             Action::HandBack => {
                 self.machine.metadata.finalizers = None;
                 if let Some(annotations) = &mut self.machine.metadata.annotations {
@@ -205,6 +208,19 @@ fn create_and_delete() {
     story.say("it is deleted").round();
     story.say("the machine is gone, its disk is not").round();
     story.say("everything is gone").round();
+    insta::assert_snapshot!(story.page);
+}
+
+#[test]
+fn what_others_hold_says_so_and_not_that_it_runs() {
+    let mut story = running();
+    story.machine.metadata.finalizers.as_mut().unwrap().push("example.com/backup".to_owned());
+    story.machine.metadata.deletion_timestamp = Some(Time(story.now));
+    story.say("it is deleted, and somebody else has a finalizer on it").round().round().round();
+    story.say("everything of ours is gone").round();
+    story.say("nothing happens: nothing is written").round();
+    story.observed = Err(Refusal::new(reason::PROVIDER_UNREACHABLE, "the provider is away"));
+    story.say("the provider is away, which no longer matters").round();
     insta::assert_snapshot!(story.page);
 }
 

@@ -139,6 +139,7 @@ pub struct DatacenterStatus {
 /// What machines use together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+// Told as a whole, by one writer.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct UsedResources {
     /// Number of machines.

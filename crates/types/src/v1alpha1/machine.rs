@@ -209,6 +209,7 @@ pub struct MachineStatus {
 /// What a machine was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+// Told as a whole, by one writer.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct GivenResources {
     /// Virtual CPUs.

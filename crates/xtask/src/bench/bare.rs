@@ -1,4 +1,4 @@
-//! The same writes with nobody who decides: what the server alone takes for them, and so what no operator can beat.
+//! The same writes with nobody who decides: what the server alone takes for them.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,16 @@ use kube::{
     api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use snafu::{ResultExt, Whatever};
-use vitistack_types::v1alpha1::{Machine, MachinePhase};
+use snafu::{ResultExt, Whatever, whatever};
+use vitistack_types::v1alpha1::{Machine, MachinePhase, MachineStatus};
 
 use super::{
     load::CLIENTS,
     standin::{bind, resource, run},
 };
+
+/// What a machine goes through, each told by a status and an Event.
+const PHASES: [MachinePhase; 2] = [MachinePhase::Creating, MachinePhase::Running];
 
 /// Who the writes are said to come from.
 const MANAGER: &str = "bare";
@@ -30,7 +33,7 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Reads what there is of the machine of that name.
+    /// Reads what there is of the machine of that name, which ran long enough for its Events to be there.
     pub async fn read(client: &Client, name: &str) -> Result<Self, Whatever> {
         let context = "failed to read a machine that runs";
         let machine = machines(client).get(name).await.whatever_context(context)?;
@@ -38,6 +41,9 @@ impl Bare {
         let virtual_machine = virtual_machines(client).get(name).await.whatever_context(context)?;
         let of_machine = ListParams::default().fields(&format!("involvedObject.name={name}"));
         let events = events(client).list(&of_machine).await.whatever_context(context)?.items;
+        if events.len() != PHASES.len() {
+            whatever!("{} Events of a machine that runs instead of {}", events.len(), PHASES.len());
+        }
         Ok(Self { client: client.clone(), machine, claim, virtual_machine, events })
     }
 
@@ -55,7 +61,7 @@ impl Bare {
 
     async fn write(&self, name: String) -> kube::Result<()> {
         let (create, patch) = (PostParams::default(), PatchParams::apply(MANAGER).force());
-        let mut machine = Machine::new(&name, self.machine.spec.clone());
+        let machine = Machine::new(&name, self.machine.spec.clone());
         machines(&self.client).create(&create, &machine).await?;
         let first = json!({ "metadata": {
             "finalizers": self.machine.finalizers(), "annotations": self.machine.annotations(),
@@ -74,17 +80,14 @@ impl Bare {
         bind(&self.client, &claim).await?;
         run(&self.client, &virtual_machine).await?;
 
-        let mut phases = [MachinePhase::Creating, MachinePhase::Running].into_iter();
-        for event in &self.events {
-            machine.status = self.machine.status.clone();
-            if let (Some(status), Some(phase)) = (&mut machine.status, phases.next()) {
-                status.phase = Some(phase);
-                let applied = json!({
-                    "apiVersion": "vitistack.io/v1alpha1", "kind": "Machine",
-                    "metadata": { "name": name }, "status": status,
-                });
-                machines(&self.client).patch_status(&name, &patch, &Patch::Apply(&applied)).await?;
-            }
+        for (phase, event) in PHASES.into_iter().zip(&self.events) {
+            let status =
+                MachineStatus { phase: Some(phase), ..self.machine.status.clone().unwrap_or_default() };
+            let applied = json!({
+                "apiVersion": "vitistack.io/v1alpha1", "kind": "Machine",
+                "metadata": { "name": name }, "status": status,
+            });
+            machines(&self.client).patch_status(&name, &patch, &Patch::Apply(&applied)).await?;
             let mut event = event.clone();
             event.metadata = like(&event.metadata, &format!("{name}.{}", event.name_any()));
             event.involved_object.name = Some(name.clone());
@@ -94,7 +97,7 @@ impl Bare {
     }
 }
 
-/// What stands for the kind of thing, under another name.
+/// The same metadata under another name, as for an object that is new.
 fn like(metadata: &ObjectMeta, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),

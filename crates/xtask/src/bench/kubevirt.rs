@@ -73,7 +73,7 @@ pub async fn measure(count: usize, rest: Duration) -> Result<Figures, Whatever> 
     crowd.create_one("one-more").await?;
     crowd.until(count + 1, is_running).await?;
     figures.beside_go("one_more_running", started.elapsed().as_secs_f64(), go::ONE_MORE, "s");
-    let bare = Bare::read(&user, "one-more").await?;
+    let bare = Bare::read(&user, "vm-0").await?;
 
     let before = requests(&server)?;
     let started = Instant::now();

@@ -83,6 +83,7 @@ async fn run_machines(client: Client) {
         .for_each_concurrent(CLIENTS, |event| {
             let client = client.clone();
             async move {
+                // What fails here is seen as a machine that never runs, or never goes.
                 let _ = match event {
                     Event::Apply(machine) | Event::InitApply(machine) => run(&client, &machine).await,
                     Event::Delete(machine) => end(&client, &machine).await,
