@@ -10,7 +10,10 @@ use super::{
     Cause, Link, Standing, Story, World, count, deletion, ended, name, not_looked_at, not_ready, object,
     operators, paused, ready, refused, told,
 };
-use crate::{Refusal, machine::placement};
+use crate::{
+    Refusal,
+    machine::{is_let_go, may_be_made, placement},
+};
 
 /// Machines that are named where many hold a provider.
 const NAMED: usize = 3;
@@ -71,14 +74,17 @@ fn credentials(provider: &MachineProvider, world: &World) -> Option<Refusal> {
     }
 }
 
+/// The Machines that are on a provider, or shall be.
 fn placed<'a>(provider: &MachineProvider, world: &'a World) -> Vec<&'a Machine> {
     let own = name(&provider.metadata);
-    world.machines.iter().filter(|machine| placement(machine) == Some(own.as_str())).collect()
+    let is_on_it = |machine: &&Machine| placement(machine) == Some(own.as_str()) && !is_let_go(machine);
+    world.machines.iter().filter(is_on_it).collect()
 }
 
-/// A provider that is deleted goes when no Machine is on it any more.
+/// A provider that is deleted goes when nothing is on it that was made for a Machine.
 fn deleted(own: &str, provider: &MachineProvider, placed: &[&Machine]) -> Option<Cause> {
     let cause = deletion(own, &provider.metadata)?;
+    let placed: Vec<&&Machine> = placed.iter().filter(|machine| may_be_made(&machine.metadata)).collect();
     let finalizers = provider.metadata.finalizers.as_ref();
     let is_in_use = finalizers
         .is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == labels::PROVIDER_IN_USE));

@@ -344,6 +344,10 @@ fn a_provider_and_a_datacenter_are_explained_too() {
     world.providers[0].metadata.deletion_timestamp = Some(Time(ago(7)));
     world.providers[0].metadata.finalizers = Some(vec![labels::PROVIDER_IN_USE.to_owned()]);
     pages.push(page(Subject::MachineProvider(&world.providers[0]), &world));
+    // Nothing of it is left there, and others hold the object.
+    web(&mut world).metadata.deletion_timestamp = Some(Time(ago(7)));
+    web(&mut world).metadata.finalizers = Some(vec!["example.com/backup".to_owned()]);
+    pages.push(page(Subject::MachineProvider(&world.providers[0]), &world));
     world.providers.clear();
     world.leases = Some(Vec::new());
     pages.push(page(Subject::Datacenter(&world.datacenters[0]), &world));
