@@ -370,7 +370,8 @@ impl MachineReconciler {
             let snapshot = snapshot(machine, desired, &observed, twin, placement, stops);
             self.report(&snapshot, &verdict, refused, (self.caches.clock)()).await?;
         }
-        outcome(&verdict, kind)
+        // Whoever holds it yet is heard of; there is nothing to look at again.
+        if is_let_go(machine) { Ok(Outcome::Done) } else { outcome(&verdict, kind) }
     }
 
     /// Whether a provider is on its way out, as far as the cache shows.

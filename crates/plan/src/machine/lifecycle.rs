@@ -8,7 +8,7 @@ use vitistack_types::{
 
 use super::{
     Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Step, Update, has_finalizer,
-    is_let_go, locate::foreign_finalizers,
+    is_let_go,
 };
 use crate::{Refusal, datacenter::is_passed_over_by, is_paused};
 
@@ -334,10 +334,8 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
         verdict: Verdict::Deleting(waits_for.to_owned()),
     };
     if is_let_go(machine) {
-        let waits_for = match foreign_finalizers(machine).as_slice() {
-            [] => "the garbage collector lets it go".to_owned(),
-            others => format!("whoever set {} removes it; of the machine nothing is left", others.join(", ")),
-        };
+        let others = machine.metadata.finalizers.as_deref().unwrap_or_default().join(", ");
+        let waits_for = format!("whoever set {others} removes it; of the machine nothing is left");
         return Decision { steps: Vec::new(), verdict: Verdict::Deleting(waits_for) };
     }
     let observed = match snapshot.observed {

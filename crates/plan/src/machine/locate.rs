@@ -86,13 +86,6 @@ pub fn is_let_go(machine: &Machine) -> bool {
     machine.metadata.deletion_timestamp.is_some() && !has_finalizer(machine)
 }
 
-/// The finalizers of others that somebody has to remove; those of the garbage collector go by themselves.
-pub(super) fn foreign_finalizers(machine: &Machine) -> Vec<&str> {
-    let known = [labels::MACHINE_CLEANUP, "foregroundDeletion", "orphan"];
-    let finalizers = machine.metadata.finalizers.iter().flatten().map(String::as_str);
-    finalizers.filter(|finalizer| !known.contains(finalizer)).collect()
-}
-
 /// Whether something real may be on the provider of its placement: it has the finalizer, or came with the identity of a
 /// machine that was made there before it was restored.
 #[must_use]

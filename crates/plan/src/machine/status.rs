@@ -8,9 +8,7 @@ use vitistack_types::{
     v1alpha1::{GivenResources, MachinePhase, MachineStatus},
 };
 
-use super::{
-    Desired, Observed, Power, Problem, Snapshot, Verdict, identity, is_let_go, locate::foreign_finalizers,
-};
+use super::{Desired, Observed, Power, Problem, Snapshot, Verdict, identity, is_let_go};
 use crate::Refusal;
 
 /// How long progress that goes well is not worth a write of its own. Making a machine costs two: one when it begins and
@@ -100,8 +98,7 @@ fn is_quiet_progress(
         // What others hold stays until they let it go, and must not look as if it ran until then.
         Verdict::Deleting(_) => {
             let machine = snapshot.machine;
-            (!is_let_go(machine) || foreign_finalizers(machine).is_empty())
-                && is_young(machine.metadata.deletion_timestamp.as_ref(), QUIET_END)
+            !is_let_go(machine) && is_young(machine.metadata.deletion_timestamp.as_ref(), QUIET_END)
         }
         Verdict::Waiting(_) | Verdict::Failing(_) => {
             let word = |status: &MachineStatus| {
