@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    net::TcpListener,
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::{Mutex, PoisonError},
@@ -19,11 +19,11 @@ use serde_json::json;
 use snafu::{ResultExt, Snafu, ensure};
 use tempfile::TempDir;
 
-use crate::{AuditedRequest, Guarded, GuardedError, tools::built_by};
+use crate::{AuditedRequest, Guarded, GuardedError, free_port, tools::built_by};
 
 /// Environment variable that names a directory with the programs.
 const PROGRAMS_VARIABLE: &str = "VITISTACK_KUBE_BIN";
-/// How long the server may take to be ready; it needs 4 s on an idle machine.
+/// How long etcd and then the server may take to be ready; they need 4 s on an idle machine.
 const READY_LIMIT: Duration = Duration::from_mins(2);
 /// The administrator that every server has.
 const ADMIN: &str = "admin";
@@ -62,9 +62,11 @@ pub enum KubeServerError {
         /// Which and why.
         source: GuardedError,
     },
-    /// The server did not become ready.
-    #[snafu(display("failed to see the API server ready; its log ends with:\n{log}"))]
+    /// A program did not become ready.
+    #[snafu(display("failed to see {program} ready; its log ends with:\n{log}"))]
     AwaitReady {
+        /// The program.
+        program: &'static str,
         /// The end of its log.
         log: String,
     },
@@ -160,6 +162,7 @@ impl KubeServer {
         for user in options.users.iter().chain([&User::new(ADMIN, &[])]) {
             server.write_kubeconfig(user)?;
         }
+        server.await_etcd().await?;
         server.start_api().await?;
         if options.has_controller_manager {
             server.controller_manager = Some(server.start_controller_manager()?);
@@ -266,30 +269,45 @@ impl KubeServer {
             None,
         )?;
         *self.api_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
-        self.await_ready().await
+        self.await_api().await
     }
 
-    async fn await_ready(&self) -> Result<(), KubeServerError> {
-        let limit = Instant::now() + READY_LIMIT;
-        loop {
+    /// Waits for etcd: the API server gives up after 20 s without it, and would not say what became of it.
+    async fn await_etcd(&self) -> Result<(), KubeServerError> {
+        let is_listening = async || Ok(TcpStream::connect(("127.0.0.1", self.etcd_port)).is_ok());
+        self.await_program("etcd", is_listening, || self.etcd.as_ref().is_some_and(Guarded::is_running)).await
+    }
+
+    async fn await_api(&self) -> Result<(), KubeServerError> {
+        let is_ready = async || {
             let client = self.client().await?;
             let request = Request::get("/readyz")
                 .body(Vec::new())
                 .map_err(|error| KubeServerError::MakeClient { message: error.to_string() })?;
-            if client.request_text(request).await.is_ok() {
-                return Ok(());
-            }
-            let is_running = |server: &Option<Guarded>| server.as_ref().is_some_and(Guarded::is_running);
-            let has_died = !is_running(&self.api_server.lock().unwrap_or_else(PoisonError::into_inner));
-            if has_died || Instant::now() > limit {
-                let log =
-                    fs::read_to_string(self.directory.path().join("kube-apiserver.log")).unwrap_or_default();
-                let lines: Vec<_> = log.lines().rev().take(15).collect();
-                return AwaitReadySnafu { log: lines.into_iter().rev().collect::<Vec<_>>().join("\n") }
-                    .fail();
-            }
+            Ok(client.request_text(request).await.is_ok())
+        };
+        let is_running = || {
+            let server = self.api_server.lock().unwrap_or_else(PoisonError::into_inner);
+            server.as_ref().is_some_and(Guarded::is_running)
+        };
+        self.await_program("kube-apiserver", is_ready, is_running).await
+    }
+
+    async fn await_program(
+        &self,
+        program: &'static str,
+        is_ready: impl AsyncFn() -> Result<bool, KubeServerError>,
+        is_running: impl Fn() -> bool,
+    ) -> Result<(), KubeServerError> {
+        let limit = Instant::now() + READY_LIMIT;
+        while !is_ready().await? {
+            let is_in_time = is_running() && Instant::now() < limit;
+            ensure!(is_in_time, {
+                AwaitReadySnafu { program, log: end_of_log(self.directory.path(), program) }
+            });
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        Ok(())
     }
 
     fn start_controller_manager(&self) -> Result<Guarded, KubeServerError> {
@@ -386,8 +404,9 @@ pub(crate) fn log_file(directory: &Path, name: &str) -> Result<File, KubeServerE
     opened.with_context(|_| PrepareSnafu { what: path.display().to_string() })
 }
 
-/// A port that nobody listens on. Somebody may take it before we do, which the start then reports.
-pub(crate) fn free_port() -> Result<u16, KubeServerError> {
-    let listener = TcpListener::bind("127.0.0.1:0").context(PrepareSnafu { what: "a port" })?;
-    Ok(listener.local_addr().context(PrepareSnafu { what: "a port" })?.port())
+/// The last lines of a log, for the message of a failure.
+pub(crate) fn end_of_log(directory: &Path, program: &str) -> String {
+    let log = fs::read_to_string(directory.join(format!("{program}.log"))).unwrap_or_default();
+    let lines: Vec<_> = log.lines().rev().take(15).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }

@@ -21,8 +21,8 @@ use snafu::{ResultExt, Snafu, ensure};
 use tempfile::TempDir;
 
 use crate::{
-    Guarded, GuardedError, KubeServer, KubeServerError,
-    kube::{free_port, log_file, write},
+    Guarded, GuardedError, KubeServer, KubeServerError, free_port,
+    kube::{end_of_log, log_file, write},
     tools::built_by,
 };
 
@@ -231,9 +231,7 @@ impl KubeVirt {
             match attempt().await {
                 Ok(value) => return Ok(value),
                 Err(message) if Instant::now() > limit => {
-                    let log = self.log(program);
-                    let lines: Vec<_> = log.lines().rev().take(15).collect();
-                    let log = lines.into_iter().rev().collect::<Vec<_>>().join("\n");
+                    let log = end_of_log(self.directory.path(), program);
                     return AwaitSnafu { what, message, program, log }.fail();
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,

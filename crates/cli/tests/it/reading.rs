@@ -272,8 +272,7 @@ async fn what_is_wrong_with_the_cluster_is_told_with_the_fix() {
     let refusing = Stage::bare(Arc::new(|_| Some(StatusCode::FORBIDDEN))).await;
     let unknown = Stage::bare(Arc::new(|_| Some(StatusCode::UNAUTHORIZED))).await;
     let away = Stage::bare(Arc::new(|_| None)).await;
-    // A port that was free a moment ago and that nobody listens on.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = vitistack_testkit::free_port().unwrap();
     write_kubeconfig(&away.directory.path().join("kubeconfig"), &format!("http://127.0.0.1:{port}"));
     let mut told = vec![
         bare.told(&["get", "machines"]).await,

@@ -1,0 +1,62 @@
+//! Ports for servers that cannot choose one themselves.
+
+use std::{
+    io,
+    net::TcpListener,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use crate::KubeServerError;
+
+/// Below what systems give to a listener on port 0 and to outgoing connections, which are many in a test: one of those
+/// would sooner or later take a port between its choice and its use.
+const FIRST: u16 = 20_000;
+const COUNT: u16 = 12_000;
+/// How far apart two processes with neighbouring ids begin; no test asks for as many.
+const STRIDE: u32 = 101;
+
+/// How many ports this process has looked at.
+static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
+
+/// A port that nobody listens on, and that this process was not given before.
+pub fn free_port() -> Result<u16, KubeServerError> {
+    let next = || {
+        let place =
+            std::process::id().wrapping_mul(STRIDE).wrapping_add(LOOKED_AT.fetch_add(1, Ordering::Relaxed));
+        FIRST + u16::try_from(place % u32::from(COUNT)).unwrap_or_default()
+    };
+    first_free(std::iter::repeat_with(next).take(COUNT.into()))
+        .map_err(|source| KubeServerError::Prepare { what: "a port".to_owned(), source })
+}
+
+fn first_free(mut ports: impl Iterator<Item = u16>) -> io::Result<u16> {
+    let free = ports.find_map(|port| match TcpListener::bind(("127.0.0.1", port)) {
+        Ok(_) => Some(Ok(port)),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
+        Err(error) => Some(Err(error)),
+    });
+    free.unwrap_or_else(|| Err(io::ErrorKind::AddrInUse.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_twice() {
+        let ports: BTreeSet<_> = (0..500).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 500);
+        assert!(ports.iter().all(|port| (20_000..32_000).contains(port)), "{ports:?}");
+    }
+
+    #[test]
+    fn a_port_in_use_is_passed_over() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = (taken.local_addr().unwrap().port(), taken);
+        let free = free_port().unwrap();
+        assert_eq!(first_free([taken.0, free].into_iter()).unwrap(), free);
+        assert_eq!(first_free([taken.0].into_iter()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}
