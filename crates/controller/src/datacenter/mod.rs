@@ -22,7 +22,7 @@ use vitistack_clients::kubernetes::apply_status;
 use vitistack_plan::{
     datacenter::{Decision, Usage, datacenter_status, decide, missing_datacenter},
     is_paused,
-    machine::placement,
+    machine::{is_let_go, placement},
 };
 use vitistack_runtime::{
     Controller, Lane, Outcome, Process, ReconcileError, Reconciler, Urgency, events::Events,
@@ -82,18 +82,20 @@ pub fn add(process: &mut Process, caches: &Caches) {
     let by_provider = Index::new(&caches.datacenters, providers_of);
     let (marking, shared) = (wakes.clone(), by_provider.clone());
     caches.machines.listen(move |change| {
-        // What only the status or a finalizer says changes nothing about a placement.
-        if change.urgency == Urgency::Event {
+        let machine = &change.object;
+        let was_let_go = is_let_go(machine) && change.before.as_ref().is_some_and(|each| !is_let_go(each));
+        // What only the status or another finalizer says changes nothing about a placement.
+        if change.urgency == Urgency::Event && !was_let_go {
             return;
         }
-        let machine = &change.object;
         if let Some(datacenter) = datacenter_of(machine).as_deref().and_then(reference) {
             marking.mark(datacenter);
         }
-        // One that is gone, was given back or made smaller leaves room on its provider, which others may wait for.
+        // One that is gone, was let go, given back or made smaller leaves room on its provider, which others may wait for.
         let left = if change.is_gone { Some(machine) } else { change.before.as_ref() };
         let is_smaller = |before: &&Arc<Machine>| {
             change.is_gone
+                || was_let_go
                 || before.metadata.uid != machine.metadata.uid
                 || placement(before) != placement(machine)
                 || before.metadata.generation != machine.metadata.generation

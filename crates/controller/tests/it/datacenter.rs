@@ -143,6 +143,29 @@ async fn a_machine_that_waits_for_room_is_placed_when_another_one_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_that_only_others_hold_leaves_its_place_in_the_quota_at_once() {
+    let stage = Stage::woken_by_events_only().await;
+    stage.create(&provider("aws")).await;
+    stage.create(&datacenter(&["aws"], Some(1))).await;
+    stage.create(&machine("old")).await;
+    stage.until("it is placed", async || placement(&stage.machine("old").await).is_some()).await;
+    let held = json!([labels::MACHINE_CLEANUP, "example.com/backup"]);
+    stage.patch::<Machine>("old", json!({ "metadata": { "finalizers": held } })).await;
+    stage.api::<Machine>().delete("old", &DeleteParams::default()).await.unwrap();
+    stage.create(&machine("next")).await;
+    stage.until("it waits", async || is_over(&stage.machine("next").await)).await;
+    // What the backend does once the real machine is gone.
+    let left = json!({ "metadata": { "finalizers": ["example.com/backup"] } });
+    stage.patch::<Machine>("old", left).await;
+    stage.until("it is let in", async || placement(&stage.machine("next").await).is_some()).await;
+    let told = async |used: u32| {
+        let west = stage.api::<Datacenter>().get("west").await.unwrap();
+        west.status.and_then(|status| status.used).is_some_and(|each| each.machines == used)
+    };
+    stage.until("the Datacenter says so", async || told(1).await).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_that_cannot_be_placed_is_told_why() {
     let stage = Stage::new().await;
     stage.create(&machine("orphan")).await;

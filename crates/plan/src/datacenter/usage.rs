@@ -7,7 +7,7 @@ use vitistack_types::{
 
 use crate::{
     Refusal,
-    machine::{has_finalizer, shape},
+    machine::{has_finalizer, is_let_go, shape},
 };
 
 /// What one or many machines use.
@@ -48,8 +48,11 @@ impl From<Usage> for UsedResources {
 }
 
 /// What a Machine uses, or is going to use. `class` is the MachineClass that its template names, if there is one. A machine
-/// that was made goes on using what it was given when the class is deleted.
+/// that was made goes on using what it was given when the class is deleted; one that only others still hold uses nothing.
 pub fn usage_of(machine: &Machine, class: Option<&MachineClass>) -> Result<Usage, Refusal> {
+    if is_let_go(machine) {
+        return Ok(Usage::default());
+    }
     let shape = match shape(&machine.spec, class) {
         Ok(shape) => shape,
         Err(refusal) => return given(machine).ok_or(refusal),

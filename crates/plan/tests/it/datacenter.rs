@@ -340,6 +340,23 @@ fn a_machine_that_was_made_counts_what_it_was_given_when_its_class_is_gone() {
 }
 
 #[test]
+fn a_machine_that_only_others_hold_leaves_its_room_to_the_next() {
+    let mut story = Story::new(&["aws"]);
+    story.quotas(ResourceQuotas::builder().max_machines(1).build());
+    story.provider("aws").spec.capacity = Some(ProviderCapacity::builder().machines(1).build());
+    story.machine("first");
+    story.later(1).machine("second");
+    story.round();
+    story.make("first").machine("first").metadata.deletion_timestamp = Some(Time(story.now));
+    story.round();
+    assert_eq!(story.placement("second"), None, "what is being removed is still there");
+    story.machine("first").metadata.finalizers = Some(vec!["example.com/backup".to_owned()]);
+    story.round();
+    assert_eq!(story.placement("second"), Some("infra/aws"));
+    assert_eq!(story.page.lines().last(), Some("uses 1 machines and 1 cpu"));
+}
+
+#[test]
 fn what_is_refused_is_told_with_the_fix() {
     let mut story = Story::new(&["aws", "azure"]);
     story.machine("template").spec.template = Some("huge".to_owned());
