@@ -46,17 +46,16 @@ mod tests {
 
     #[test]
     fn no_port_is_given_twice() {
-        let ports: BTreeSet<_> = (0..500).map(|_| free_port().unwrap()).collect();
-        assert_eq!(ports.len(), 500);
+        let ports: BTreeSet<_> = (0..50).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 50);
         assert!(ports.iter().all(|port| (20_000..32_000).contains(port)), "{ports:?}");
     }
 
     #[test]
     fn a_port_in_use_is_passed_over() {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let taken = (taken.local_addr().unwrap().port(), taken);
-        let free = free_port().unwrap();
-        assert_eq!(first_free([taken.0, free].into_iter()).unwrap(), free);
-        assert_eq!(first_free([taken.0].into_iter()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (taken, free) = (holder.local_addr().unwrap().port(), free_port().unwrap());
+        assert_eq!(first_free([taken, free].into_iter()).unwrap(), free);
+        assert_eq!(first_free([taken].into_iter()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 }

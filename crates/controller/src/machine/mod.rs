@@ -193,10 +193,9 @@ impl Reconciler<Machine> for MachineReconciler {
                 self.series.forget(&machine);
                 Ok(Outcome::Done)
             }
-            // With nothing left of it nobody is needed.
-            Charge::Nobody(_) if is_let_go(&machine) => Ok(Outcome::Done),
-            Charge::Nobody(refusal) if self.tells_homeless => self.refuse(&machine, refusal).await,
-            Charge::Nobody(_) => Ok(Outcome::Done),
+            Charge::Nobody(_) if !self.tells_homeless => Ok(Outcome::Done),
+            _ if is_let_go(&machine) => self.see_off(&machine).await,
+            Charge::Nobody(refusal) => self.refuse(&machine, refusal).await,
             Charge::Ours(placement) => match self.backends.get(&placement) {
                 // It is being opened, and tells when it is; saying so on every machine at every start would be noise.
                 None => {
@@ -256,6 +255,16 @@ impl MachineReconciler {
         };
         self.report(&snapshot, &Verdict::Blocked(refusal.clone()), &[], (self.caches.clock)()).await?;
         Ok(blocked(&refusal))
+    }
+
+    /// Tells who holds a Machine of which nothing is left. No provider is asked, and whoever lets it go is heard of.
+    async fn see_off(&self, machine: &Machine) -> Result<Outcome, ReconcileError> {
+        let (desired, observed) = (Err(leaving()), Ok(Observed::default()));
+        let twin = self.twin(machine);
+        let placement = vitistack_plan::machine::placement(machine).unwrap_or_default();
+        let snapshot = snapshot(machine, &desired, &observed, twin.as_deref(), placement, [None, None]);
+        self.report(&snapshot, &decide(&snapshot).verdict, &[], (self.caches.clock)()).await?;
+        Ok(Outcome::Done)
     }
 
     /// Looks, decides, acts and looks again, as long as there is something that can be done now.
@@ -370,8 +379,7 @@ impl MachineReconciler {
             let snapshot = snapshot(machine, desired, &observed, twin, placement, stops);
             self.report(&snapshot, &verdict, refused, (self.caches.clock)()).await?;
         }
-        // Whoever holds it yet is heard of; there is nothing to look at again.
-        if is_let_go(machine) { Ok(Outcome::Done) } else { outcome(&verdict, kind) }
+        outcome(&verdict, kind)
     }
 
     /// Whether a provider is on its way out, as far as the cache shows.

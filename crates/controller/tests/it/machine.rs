@@ -10,7 +10,11 @@ use std::{
 
 use http::{Method, Request};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{Api, Client, api::DeleteParams, runtime::wait::await_condition};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams},
+    runtime::wait::await_condition,
+};
 use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 use tower::Service as _;
@@ -82,6 +86,14 @@ async fn a_machine_that_others_hold_says_so_at_once_even_without_its_provider() 
     tokio::time::sleep(Duration::from_mins(5)).await;
     let later = stage.until("vm", |_| true).await;
     assert_eq!(ready(&later).1, told, "nobody has to release what nothing is left of");
+    running.stop().await;
+
+    // As if the operator had died between the finalizer and the status, and the provider went meanwhile.
+    let untold = Patch::Merge(json!({ "status": { "phase": "Running", "conditions": [] } }));
+    stage.machines().patch_status("vm", &PatchParams::default(), &untold).await.unwrap();
+    let running = stage.run();
+    let machine = stage.until("vm", |machine| ready(machine).1 == told).await;
+    assert_eq!(machine.status.unwrap().phase, Some(MachinePhase::Pending));
     running.stop().await;
 }
 

@@ -91,6 +91,29 @@ async fn a_provider_stays_while_machines_are_on_it() {
         .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_provider_does_not_wait_for_a_machine_that_only_others_hold() {
+    let stage = Stage::new().await;
+    stage.create(&provider("aws")).await;
+    let mut adopted = machine("adopted");
+    let place = (labels::PLACEMENT.to_owned(), "default/aws".to_owned());
+    // It came with the identity of what was made before it was restored.
+    adopted.metadata.annotations = Some([place, (labels::IDENTITY.to_owned(), BEFORE.to_owned())].into());
+    adopted.metadata.finalizers =
+        Some(vec![labels::MACHINE_CLEANUP.to_owned(), "example.com/backup".to_owned()]);
+    stage.create(&adopted).await;
+    let is_held = async || {
+        let finalizers = stage.api::<MachineProvider>().get("aws").await.unwrap().metadata.finalizers;
+        finalizers.is_some_and(|all| all.iter().any(|each| each == labels::PROVIDER_IN_USE))
+    };
+    stage.until("it is held", is_held).await;
+    stage.api::<Machine>().delete("adopted", &DeleteParams::default()).await.unwrap();
+    stage.api::<MachineProvider>().delete("aws", &DeleteParams::default()).await.unwrap();
+    stage.until("it waits", async || told(&stage, "aws").await == "Deleting").await;
+    stage.patch::<Machine>("adopted", json!({"metadata": {"finalizers": ["example.com/backup"]}})).await;
+    stage.until("it goes", async || is_gone(&stage, "aws").await).await;
+}
+
 /// The UID that a restored object had before.
 const BEFORE: &str = "11111111-2222-3333-4444-555555555555";
 

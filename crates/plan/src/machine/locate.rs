@@ -86,13 +86,14 @@ pub fn is_let_go(machine: &Machine) -> bool {
     machine.metadata.deletion_timestamp.is_some() && !has_finalizer(machine)
 }
 
-/// Whether something real may be on the provider of its placement: it has the finalizer, or came with the identity of a
-/// machine that was made there before it was restored.
+/// Whether something real may be on the provider of its placement that we have to see to: it has the finalizer, or came
+/// with the identity of a machine that was made there before it was restored, and may get the finalizer yet.
 #[must_use]
 pub fn may_be_made(machine: &ObjectMeta) -> bool {
     let carried = machine.annotations.as_ref().and_then(|annotations| annotations.get(labels::IDENTITY));
+    let is_restored = carried.is_some_and(|carried| machine.uid.as_ref() != Some(carried));
     machine.finalizers.iter().flatten().any(|finalizer| finalizer == labels::MACHINE_CLEANUP)
-        || carried.is_some_and(|carried| machine.uid.as_ref() != Some(carried))
+        || (is_restored && machine.deletion_timestamp.is_none())
 }
 
 /// `namespace/name` of what is referred to from a namespace.

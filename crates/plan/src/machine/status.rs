@@ -28,19 +28,17 @@ pub fn status(
 ) -> MachineStatus {
     let machine = snapshot.machine;
     let before = machine.status.clone().unwrap_or_default();
-    let nothing = Observed::default();
-    let observed = if is_let_go(machine) { Ok(&nothing) } else { snapshot.observed };
-    let mut after = match observed {
+    let mut after = match snapshot.observed {
         Ok(observed) => seen(&before, observed),
         // Unknown is not absent: what was last seen stands, and the Ready condition says how old it is.
         Err(_) => before.clone(),
     };
-    if let (Ok(desired), Ok(Observed { machine: Some(_), .. })) = (snapshot.desired, observed) {
+    if let (Ok(desired), Ok(Observed { machine: Some(_), .. })) = (snapshot.desired, snapshot.observed) {
         after.resources = Some(given(desired));
     }
     after.observed_generation = machine.metadata.generation;
     after.conditions = conditions_of(snapshot, verdict, refused_fields, now);
-    after.phase = match (observed, before.phase) {
+    after.phase = match (snapshot.observed, before.phase) {
         (Err(_), Some(phase)) => Some(phase),
         (observed, _) => Some(phase(verdict, observed.ok())),
     };
