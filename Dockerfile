@@ -1,4 +1,4 @@
-# The one binary and what it needs to run: the libraries it is linked to, certificates, a user. No shell, no packages.
+# The binary and what it needs to run: shared libraries, CA certificates, a user. No shell, no packages.
 FROM docker.io/library/rust:1.95.0-bookworm AS build
 WORKDIR /source
 COPY . .

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Everything a fresh Debian machine needs, in one place. Idempotent and quiet: what is there is left alone.
+# Installs everything that a fresh Debian machine needs. Idempotent and quiet: installed tools are left alone.
 #
-#   dev/setup.sh build         what `cargo build` needs
-#   dev/setup.sh lint          + cargo-deny
+#   dev/setup.sh build         the prerequisites of `cargo build`
+#   dev/setup.sh lint          + cargo-deny and typos
 #   dev/setup.sh integration   + kube-apiserver, kube-controller-manager, kubectl and etcd, built from pinned Go modules,
 #                              KubeVirt's virt-api and virt-controller with a stand-in for its nodes,
-#                              and API clients that nobody here wrote
+#                              and third-party API clients
 #
-# Built tools are kept outside the checkout ($VITISTACK_CACHE, default ~/.cache/vitistack), one directory per version.
+# Tools are built outside the checkout ($VITISTACK_CACHE, default ~/.cache/vitistack), one directory per version.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${VITISTACK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vitistack}
+# crates/xtask reads these versions.
 cargo_deny=0.20.2
+typos_cli=1.52.0
 
-need() { # need COMMAND PACKAGE: installs the Debian package unless the command is there
+need() { # need COMMAND PACKAGE: installs the Debian package unless the command exists
   command -v "$1" >/dev/null || install "$2"
 }
 
@@ -34,19 +36,23 @@ missing() { # missing WHAT FIX
 build() {
   need cc gcc
   need make make
-  # Tests press keys on a terminal and kill what they started.
+  # Tests type on a terminal and stop the processes that they start.
   need script bsdutils
   need pkill procps
-  command -v cargo >/dev/null || missing cargo "install Rust with rustup (rust-toolchain.toml names the version)"
+  command -v cargo >/dev/null || missing cargo "install Rust with rustup (rust-toolchain.toml pins the version)"
 }
 
 lint() {
   build
-  local root=$cache/cargo-deny-$cargo_deny
-  if [ ! -x "$root/bin/cargo-deny" ]; then
-    echo "setup: building cargo-deny $cargo_deny (some minutes, once)" >&2
-    cargo install --quiet --locked --root "$root" "cargo-deny@$cargo_deny" >&2
-  fi
+  tool cargo-deny cargo-deny "$cargo_deny"
+  tool typos-cli typos "$typos_cli"
+}
+
+tool() { # tool PACKAGE PROGRAM VERSION: installs a program from crates.io into the cache
+  local root=$cache/$1-$3
+  [ -x "$root/bin/$2" ] && return
+  echo "setup: building $1 $3 (takes minutes, only once)" >&2
+  cargo install --quiet --locked --root "$root" "$1@$3" >&2
 }
 
 integration() {

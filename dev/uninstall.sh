@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Removes the definitions and roles from the current cluster. Definitions take their objects with them, and nobody would
-# be left to clean up behind those, so it refuses while there are any.
+# Removes the CRDs and roles from the current cluster. Deleting a CRD deletes its objects without cleaning up their
+# machines, so this refuses while such objects exist.
 set -euo pipefail
 config=$(cd "$(dirname "$0")/../config" && pwd)
 left=
@@ -8,7 +8,7 @@ case $(kubectl get customresourcedefinitions --output name) in
   *.vitistack.io*) left=$(kubectl get vitistack --all-namespaces --output name) ;;
 esac
 if [ -n "$left" ]; then
-  printf 'uninstall: these are still there: delete them while the operators run, or let go of machines with "vitistack release":\n%s\n' "$left" >&2
+  printf 'uninstall: these objects still exist: delete them while the operators run, or release machines with "vitistack release":\n%s\n' "$left" >&2
   exit 1
 fi
 kubectl delete --ignore-not-found -k "$config/rbac"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Prepares API clients that nobody here wrote (a client-go informer, the official Python client, helm) and prints the
-# directory that holds them: informer, venv/bin/python, venv/bin/helm.
+# Builds third-party API clients (a client-go informer, the official Python client, helm) and prints the directory that
+# contains them: informer, venv/bin/python, venv/bin/helm.
 #
-# Cached outside the checkout under the hash of everything that pins them.
+# Cached outside the checkout, by the hash of everything that pins the versions.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${VITISTACK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/vitistack}

@@ -1,4 +1,4 @@
-"""Drives an API server with the official Python client: create, list, patch, watch, delete of ConfigMaps.
+"""Exercises an API server with the official Python client: creates, lists, patches, watches and deletes a ConfigMap.
 
 Prints one line per event; its arguments are the kubeconfig file and the namespace.
 """

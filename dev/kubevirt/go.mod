@@ -129,7 +129,7 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
 )
 
-// What KubeVirt's own go.mod replaces, which a module that requires it has to say again.
+// The replacements in KubeVirt's go.mod, which a module that requires it has to repeat.
 replace (
 	github.com/nxadm/tail => github.com/nxadm/tail v0.0.0-20211216163028-4472660a31a6
 	github.com/openshift/api => github.com/openshift/api v0.0.0-20210105115604-44119421ec6b

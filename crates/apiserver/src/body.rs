@@ -1,4 +1,4 @@
-//! Request bodies: JSON or YAML into a value, with Kubernetes' words for what is wrong and a note of doubled fields.
+//! Request bodies: decodes JSON or YAML, reports errors as Kubernetes does, and records duplicate fields.
 
 use std::fmt;
 
@@ -7,38 +7,38 @@ use serde_json::{Map, Number, Value};
 
 use crate::status::Failure;
 
-/// The largest body taken.
+/// The maximum size of a body.
 pub const LIMIT: usize = 3 * 1024 * 1024;
-/// Nesting beyond which a body is refused; deeper ones serve only to exhaust the stack.
+/// The maximum nesting of a body; deeper ones serve only to exhaust the stack.
 const DEPTH: usize = 128;
-/// Bytes of a body that an error quotes.
+/// The number of bytes of a body that an error quotes.
 const QUOTED: usize = 30;
 
-/// Up to here a float holds every whole number.
+/// The largest integer up to which a float represents every integer.
 const EXACT: f64 = 9_007_199_254_740_991.0;
 
 /// A decoded body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The value, the last of doubled fields counting.
+    /// The value; of duplicate fields, the last one.
     pub value: Value,
-    /// Paths of fields given more than once.
-    pub doubled: Vec<String>,
+    /// The paths of fields that occur more than once.
+    pub duplicates: Vec<String>,
 }
 
-/// Decodes JSON; the error is in the words of Kubernetes' decoder.
+/// Decodes JSON; errors are worded as by Kubernetes' decoder.
 pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
-    let mut doubled = Vec::new();
+    let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let node = Node { path: String::new(), doubled: &mut doubled, depth: 0 };
+    let node = Node { path: String::new(), duplicates: &mut duplicates, depth: 0 };
     let value = node.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
     match value {
-        Ok(value) => Ok(Decoded { value, doubled }),
+        Ok(value) => Ok(Decoded { value, duplicates }),
         Err(error) => Err(syntax_error(bytes, &error)),
     }
 }
 
-/// Decodes YAML, which JSON is a part of.
+/// Decodes YAML, of which JSON is a subset.
 pub fn yaml(bytes: &[u8]) -> Result<Decoded, String> {
     if bytes.trim_ascii_start().first() == Some(&b'{') {
         return json(bytes);
@@ -46,10 +46,10 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "yaml: invalid UTF-8".to_owned())?;
     let value: Value = serde_saphyr::from_str(text)
         .map_err(|error| format!("error converting YAML to JSON: yaml: {error}"))?;
-    Ok(Decoded { value, doubled: Vec::new() })
+    Ok(Decoded { value, duplicates: Vec::new() })
 }
 
-/// How Go's decoder names the mistake.
+/// Formats an error as Go's decoder does.
 #[must_use]
 pub fn syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
@@ -80,10 +80,11 @@ pub fn syntax_error(bytes: &[u8], error: &serde_json::Error) -> String {
     } else {
         return text.split(" at line ").next().unwrap_or_default().to_owned();
     };
+
     format!("invalid character {} {context}", quoted_byte(byte))
 }
 
-/// A byte in single quotes, as Go's decoder shows what it stumbled over.
+/// Quotes a byte as Go's decoder does in errors.
 fn quoted_byte(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".to_owned(),
@@ -97,7 +98,7 @@ fn quoted_byte(byte: u8) -> String {
     }
 }
 
-/// What was expected at `at`, inside `true`, `false` or `null`.
+/// Returns what was expected at `at`, inside `true`, `false` or `null`.
 fn literal_error(line: &[u8], at: usize) -> Option<String> {
     ["true", "false", "null"].into_iter().find_map(|literal| {
         let read = (1..literal.len()).find(|read| {
@@ -108,10 +109,10 @@ fn literal_error(line: &[u8], at: usize) -> Option<String> {
     })
 }
 
-/// A value that remembers where it is, to name doubled fields.
+/// A value that knows its path, which names duplicate fields.
 struct Node<'a> {
     path: String,
-    doubled: &'a mut Vec<String>,
+    duplicates: &'a mut Vec<String>,
     depth: usize,
 }
 
@@ -143,7 +144,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        // A whole number is written as one, whatever it was read as.
+        // An integer is printed as one, however it was written.
         if value.fract() == 0.0 && value.abs() <= EXACT {
             #[expect(clippy::cast_possible_truncation, reason = "whole and within the exact range")]
             return Ok((value as i64).into());
@@ -170,7 +171,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut list = Vec::new();
         loop {
             let path = format!("{}[{}]", self.path, list.len());
-            let node = Node { path, doubled: &mut *self.doubled, depth: self.depth + 1 };
+            let node = Node { path, duplicates: &mut *self.duplicates, depth: self.depth + 1 };
             match items.next_element_seed(node)? {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
@@ -186,9 +187,9 @@ impl<'de> Visitor<'de> for Node<'_> {
         while let Some(key) = members.next_key::<String>()? {
             let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
             if map.contains_key(&key) {
-                self.doubled.push(path.clone());
+                self.duplicates.push(path.clone());
             }
-            let node = Node { path, doubled: &mut *self.doubled, depth: self.depth + 1 };
+            let node = Node { path, duplicates: &mut *self.duplicates, depth: self.depth + 1 };
             let value = members.next_value_seed(node)?;
             map.insert(key, value);
         }
@@ -196,7 +197,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// The beginning of a body, as errors quote it.
+/// Returns the beginning of a body, as errors quote it.
 fn quoted(body: &[u8]) -> String {
     let shown = body.get(..QUOTED).unwrap_or(body);
     let more = if body.len() > QUOTED { " ..." } else { "" };
@@ -210,7 +211,7 @@ fn quoted(body: &[u8]) -> String {
     }
 }
 
-/// The 400 for a body that is no object of any kind.
+/// Returns the 400 response for a body that is not an object of any kind.
 #[must_use]
 pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Failure {
     Failure::bad_request(format!(
@@ -219,7 +220,7 @@ pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> Failure {
     ))
 }
 
-/// Decodes an object by its content type; protobuf is understood for built-in kinds.
+/// Decodes an object by its content type; protobuf is supported for built-in kinds.
 pub fn object(kind: &str, built_in: bool, content_type: &str, body: &[u8]) -> Result<Decoded, Failure> {
     let media = content_type.split(';').next().unwrap_or_default().trim();
     let decoded = match media {
@@ -228,32 +229,35 @@ pub fn object(kind: &str, built_in: bool, content_type: &str, body: &[u8]) -> Re
         }
         "application/yaml" => yaml(body),
         "application/vnd.kubernetes.protobuf" if built_in => {
-            crate::protobuf::decode(body).map(|value| Decoded { value, doubled: Vec::new() })
+            crate::protobuf::decode(body).map(|value| Decoded { value, duplicates: Vec::new() })
         }
         _ => {
             let accepted = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
             return Err(Failure::unsupported_media_type(accepted));
         }
     };
+
     let decoded = decoded.map_err(|why| unrecognized(kind, &why, body))?;
     if decoded.value.is_null() {
         if !built_in {
             return Err(unrecognized(kind, "Object 'Kind' is missing in 'null'", body));
         }
-        // Nothing is an object without members.
-        return Ok(Decoded { value: Value::Object(Map::new()), doubled: Vec::new() });
+        // `null` counts as an object without fields.
+        return Ok(Decoded { value: Value::Object(Map::new()), duplicates: Vec::new() });
     }
+
     for name in ["apiVersion", "kind"] {
         if let Some(value) = decoded.value.get(name).filter(|value| !value.is_string() && !value.is_null()) {
-            let found = crate::metadata::type_name(value);
+            let found = vitistack_schema::json_type(value);
             let why = format!(
                 "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct field .{name} of type string"
             );
             return Err(unrecognized(kind, &why, body));
         }
     }
+
     if !decoded.value.is_object() {
-        let what = crate::metadata::type_name(&decoded.value);
+        let what = vitistack_schema::json_type(&decoded.value);
         let why = format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
         );
@@ -269,14 +273,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubled_fields_are_noted_and_the_last_counts() {
+    fn duplicate_fields_are_recorded_and_the_last_one_counts() {
         let decoded = json(br#"{"a":{"b":1,"b":2},"c":[{"d":1,"d":1}]}"#).unwrap();
-        assert_eq!(decoded.doubled, ["a.b", "c[0].d"]);
+        assert_eq!(decoded.duplicates, ["a.b", "c[0].d"]);
         assert_eq!(decoded.value, json!({"a": {"b": 2}, "c": [{"d": 1}]}));
     }
 
     #[test]
-    fn mistakes_are_told_in_the_words_of_kubernetes() {
+    fn errors_are_worded_as_by_kubernetes() {
         let rows = [
             (r#"{"a":"#, "unexpected end of JSON input"),
             ("", "unexpected end of JSON input"),
@@ -295,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn yaml_bodies_are_taken() {
+    fn yaml_bodies_are_accepted() {
         let decoded = yaml(b"a: 1\nb:\n- c: x\n").unwrap();
         assert_eq!(decoded.value, json!({"a": 1, "b": [{"c": "x"}]}));
         assert!(yaml(b"a: [").is_err());
     }
 
     #[test]
-    fn deep_nesting_is_refused() {
+    fn deep_nesting_is_rejected() {
         let deep = "[".repeat(100_000);
         assert!(json(deep.as_bytes()).is_err());
     }

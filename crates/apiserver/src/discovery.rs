@@ -1,14 +1,15 @@
-//! What is served, as clients ask for it: the old documents one by one, and the aggregated one.
+//! Discovery: the legacy documents, one per group and version, and the aggregated one.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::registry::{Resource, Served, Version};
-use crate::reply::Reply;
+use crate::{
+    registry::{Resource, Served, Version},
+    reply::Reply,
+};
 
-/// The version of Kubernetes this API is that of.
+/// The version of Kubernetes whose API is served.
 const MINOR: &str = "36";
 
 /// `/version`.
@@ -48,7 +49,7 @@ pub fn core_versions() -> Value {
     })
 }
 
-/// Groups in the order of Kubernetes: its own by importance, then those of definitions by name.
+/// Returns the groups in the order of Kubernetes: built-in ones by priority, then those of CRDs by name.
 const ORDER: &[&str] = &[
     "",
     "events.k8s.io",
@@ -94,7 +95,7 @@ pub fn group(served: &Served, group: &str) -> Option<Value> {
     Some(document)
 }
 
-/// A subresource: its name, the kind it speaks where that is another, and its verbs.
+/// A subresource: its name, its kind if it differs from that of the resource, and its verbs.
 struct Subresource {
     name: &'static str,
     kind: Option<(&'static str, &'static str, &'static str)>,
@@ -116,7 +117,7 @@ fn subresources(resource: &Resource) -> Vec<Subresource> {
     list
 }
 
-/// What clients compare to learn that the storage changed.
+/// The hash that clients compare to detect a change of the storage version.
 fn storage_hash(resource: &Resource) -> String {
     let version = resource.stored_as.rsplit('/').next().unwrap_or_default();
     let group = resource.stored_as.rsplit_once('/').map_or("", |(group, _)| group);
@@ -160,6 +161,7 @@ pub fn resources(served: &Served, group: &str, version: &str) -> Option<Value> {
             listed.push(row);
         }
     }
+
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": listed});
     if let Some(members) = list.as_object_mut()
@@ -172,22 +174,25 @@ pub fn resources(served: &Served, group: &str, version: &str) -> Option<Value> {
 
 fn aggregated_resource(resource: &Resource) -> Value {
     let response = |kind: (&str, &str, &str)| json!({"group": kind.0, "version": kind.1, "kind": kind.2});
-    // Kubernetes says of its own kinds only the name.
+    // Kubernetes specifies only the name for built-in kinds.
     let own = match resource.kind_rules() {
         Some(kind) => ("", "", kind.kind),
         None => (resource.group.as_str(), resource.version.as_str(), resource.kind.as_str()),
     };
+
     let subs: Vec<Value> = subresources(resource)
         .into_iter()
         .map(|sub| {
             json!({"subresource": sub.name, "responseKind": response(sub.kind.unwrap_or(own)), "verbs": sub.verbs})
         })
         .collect();
+
     let mut row = json!({
         "resource": resource.plural, "responseKind": response(own),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular, "verbs": resource.verbs(),
     });
+
     if let Some(members) = row.as_object_mut() {
         for (name, list) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
             if !list.is_empty() {
@@ -198,10 +203,11 @@ fn aggregated_resource(resource: &Resource) -> Value {
             members.insert("subresources".to_owned(), Value::Array(subs));
         }
     }
+
     row
 }
 
-/// All groups of `/api` or of `/apis` in one document.
+/// Returns all groups of `/api` or of `/apis` in one document.
 #[must_use]
 pub fn aggregated(served: &Served, core: bool) -> Reply {
     let chosen = ordered(served).into_iter().filter(|(group, _)| group.is_empty() == core);
@@ -219,6 +225,7 @@ pub fn aggregated(served: &Served, core: bool) -> Reply {
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
+
     let mut reply = Reply::value(json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
     }));
@@ -232,7 +239,7 @@ mod tests {
     use crate::registry::Registry;
 
     #[test]
-    fn the_storage_hash_is_the_one_kubernetes_computes() {
+    fn the_storage_hash_equals_that_of_kubernetes() {
         let served = Registry::default().served();
         let hash = |group: &str, version: &str, plural: &str| {
             served.find(group, version, plural).map(|resource| storage_hash(resource)).unwrap_or_default()

@@ -1,27 +1,33 @@
-//! Cleaning up: dependents of owners that are gone, contents of namespaces and definitions that are deleted, old events.
+//! Garbage collection: dependents of deleted owners, contents of deleted namespaces and CRDs, expired events.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::kinds::definitions;
-use crate::metadata::{self, FOREGROUND, ORPHAN};
-use crate::registry::{Resource, Served, owner_resource};
-use crate::server::Server;
-use crate::store::{Key, Scope, document};
-use crate::verbs::delete::{self, Options, Propagation};
-use crate::verbs::write;
+use crate::{
+    kinds::crds,
+    metadata::{self, FOREGROUND, ORPHAN},
+    registry::{Resource, Served, owner_resource},
+    server::Server,
+    store::{Key, Scope, document},
+    verbs::{
+        delete::{self, Options, Propagation},
+        write,
+    },
+};
 
-/// How often old events are removed and old versions forgotten.
+/// The interval at which expired events and old versions are removed.
 const HOUSEKEEPING: Duration = Duration::from_mins(5);
 
-/// Something to clean up after.
+/// A cleanup task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
-    /// An object is gone: what becomes of its dependents?
+    /// An object was deleted: process its dependents.
     Gone {
         /// Its UID.
         uid: String,
@@ -30,17 +36,17 @@ pub enum Work {
         /// Its owners, one of which may wait for it.
         owners: Vec<Value>,
     },
-    /// An object came with owners: are they there?
+    /// An object was created with owners: check that they exist.
     Check(Key),
-    /// An object is being deleted: does it wait for its dependents?
+    /// An object is being deleted: check whether it waits for its dependents.
     Deleting(Key),
-    /// Something in a namespace went, or the namespace itself is going.
+    /// An object in a namespace was deleted, or the namespace itself is being deleted.
     Namespace(String),
-    /// An object of a definition went, or the definition itself is going.
-    Definition(String),
+    /// An object of a CRD was deleted, or the CRD itself is being deleted.
+    Crd(String),
 }
 
-/// Who owns what: the keys of the dependents by the UID of their owner.
+/// The keys of dependents by the UID of their owner.
 #[derive(Debug, Default)]
 pub struct Owners {
     dependents: Mutex<HashMap<String, HashSet<Key>>>,
@@ -57,12 +63,13 @@ impl Owners {
         self.dependents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a write: the object before and after it.
-    pub fn note(&self, key: &Key, old: Option<&Value>, new: Option<&Value>) {
+    /// Records a write: the object before and after it.
+    pub fn record(&self, key: &Key, old: Option<&Value>, new: Option<&Value>) {
         let (before, after) = (owner_uids(old), owner_uids(new));
         if before == after {
             return;
         }
+
         let mut dependents = self.lock();
         for uid in before.difference(&after) {
             if let Some(keys) = dependents.get_mut(*uid) {
@@ -72,27 +79,28 @@ impl Owners {
                 }
             }
         }
+
         for uid in after.difference(&before) {
             dependents.entry((*uid).to_owned()).or_default().insert(key.clone());
         }
     }
 
-    /// The dependents of an owner.
+    /// Returns the dependents of an owner.
     #[must_use]
     pub fn of(&self, uid: &str) -> Vec<Key> {
         self.lock().get(uid).map(|keys| keys.iter().cloned().collect()).unwrap_or_default()
     }
 }
 
-/// Learns who owns what from the store, and looks again at all that was being deleted.
-pub fn learn(server: &Server) {
+/// Builds the index of owners from the store, and queues every object that is being deleted.
+pub fn build_index(server: &Server) {
     for resource in server.registry.served().stored() {
         let scope = Scope { resource: Arc::clone(&resource.storage), namespace: None };
         let page = server.store.list(&scope, None, None, None).unwrap_or_default();
         for (_, entry) in page.entries {
             let object = document::parse(&entry.bytes);
             let key = crate::registry::key(resource, &object);
-            server.owners.note(&key, None, Some(&object));
+            server.owners.record(&key, None, Some(&object));
             if object.pointer("/metadata/ownerReferences").is_some() {
                 let _ = server.work.send(Work::Check(key.clone()));
             }
@@ -100,7 +108,7 @@ pub fn learn(server: &Server) {
                 let _ = server.work.send(Work::Deleting(key.clone()));
                 match &*resource.storage {
                     "/namespaces" => drop(server.work.send(Work::Namespace(key.name))),
-                    definitions::STORED_IN => drop(server.work.send(Work::Definition(key.name))),
+                    crds::STORED_IN => drop(server.work.send(Work::Crd(key.name))),
                     _ => {}
                 }
             }
@@ -108,7 +116,7 @@ pub fn learn(server: &Server) {
     }
 }
 
-/// Cleans up until the server is gone.
+/// Processes cleanup tasks until the server is dropped.
 pub async fn run(server: Weak<Server>, mut work: mpsc::UnboundedReceiver<Work>) {
     let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
     loop {
@@ -151,11 +159,11 @@ impl Server {
             Work::Check(key) => self.check_owners(&key).await,
             Work::Deleting(key) => self.wait_for_dependents(&key).await,
             Work::Namespace(name) => self.clean_namespace(&name).await,
-            Work::Definition(name) => self.clean_definition(&name).await,
+            Work::Crd(name) => self.clean_crd(&name).await,
         }
     }
 
-    /// Whether an owner is there, and if so whether it waits for its dependents.
+    /// Returns whether an owner exists, and if so, whether it waits for its dependents.
     fn owner(&self, served: &Served, reference: &Value, namespace: &str) -> Option<Value> {
         let resource = owner_resource(served, reference)?;
         let key = Key {
@@ -168,7 +176,7 @@ impl Server {
         (metadata::text(&owner, "uid") == reference.get("uid")?.as_str()?).then_some(owner)
     }
 
-    /// Deletes an object whose owners are all gone; lets go of the owners that are.
+    /// Deletes an object whose owners are all gone; removes references to those that are.
     async fn check_owners(&self, key: &Key) {
         let served = self.registry.served();
         let Some((resource, object)) = self.object(&served, key) else { return };
@@ -177,8 +185,9 @@ impl Server {
         let mut solid = Vec::new();
         let mut dangling = Vec::new();
         let mut waiting = false;
+
         for reference in references {
-            // An owner of a kind that is not served here cannot be judged: it counts as there.
+            // An owner of a kind that is not served here counts as existing.
             let unknown = owner_resource(&served, reference).is_none();
             match self.owner(&served, reference, &key.namespace) {
                 Some(owner) if waits_for_dependents(&owner) => waiting = true,
@@ -187,6 +196,7 @@ impl Server {
                 None => dangling.push(reference.clone()),
             }
         }
+
         if !solid.is_empty() {
             if !dangling.is_empty() || waiting {
                 let keep = solid;
@@ -197,6 +207,7 @@ impl Server {
             }
             return;
         }
+
         let propagation = if waiting && !self.owners.of(metadata::text(&object, "uid")).is_empty() {
             Propagation::Foreground
         } else {
@@ -214,7 +225,8 @@ impl Server {
         }
     }
 
-    /// Does for an object being deleted what its finalizers ask: orphans its dependents, or deletes them first.
+    /// Processes the finalizers of an object that is being deleted: orphans its dependents, or deletes them
+    /// first.
     async fn wait_for_dependents(&self, key: &Key) {
         let served = self.registry.served();
         let Some((resource, object)) = self.object(&served, key) else { return };
@@ -224,7 +236,10 @@ impl Server {
             for dependent in self.owners.of(&uid) {
                 if let Some(resource) = resource_of(&served, &dependent) {
                     let uid = uid.clone();
-                    write::amend(self, &resource, &dependent, "", move |object| let_go(object, &uid)).await;
+                    write::amend(self, &resource, &dependent, "", move |object| {
+                        remove_owner_reference(object, &uid);
+                    })
+                    .await;
                 }
             }
             self.drop_finalizer(&resource, key, ORPHAN).await;
@@ -232,16 +247,48 @@ impl Server {
             for dependent in self.owners.of(&uid) {
                 Box::pin(self.check_owners(&dependent)).await;
             }
-            let blocking = self.owners.of(&uid).iter().any(|dependent| {
-                self.object(&served, dependent).is_some_and(|(_, object)| blocks(&object, &uid))
-            });
-            if !blocking {
+            if !self.is_blocked(&served, &uid) {
                 self.drop_finalizer(&resource, key, FOREGROUND).await;
             }
         }
     }
 
-    /// The owners that wait for their dependents.
+    /// Returns whether a dependent delays the deletion of its owner. In a cycle every object waits for the next one, so
+    /// a dependent that waits for its own owner does not.
+    fn is_blocked(&self, served: &Served, uid: &str) -> bool {
+        self.blocking_dependents(served, uid)
+            .iter()
+            .any(|dependent| !waits_for_dependents(dependent) || !self.waits_for(served, dependent, uid))
+    }
+
+    /// Returns the dependents that delay the deletion of their owner.
+    fn blocking_dependents(&self, served: &Served, uid: &str) -> Vec<Value> {
+        let dependents = self.owners.of(uid);
+        let objects = dependents.iter().filter_map(|dependent| Some(self.object(served, dependent)?.1));
+        objects.filter(|object| blocks(object, uid)).collect()
+    }
+
+    /// Returns whether an object in foreground deletion waits for the object with this UID, directly or through others
+    /// in foreground deletion.
+    fn waits_for(&self, served: &Served, object: &Value, uid: &str) -> bool {
+        let mut seen = HashSet::new();
+        let mut next = vec![metadata::text(object, "uid").to_owned()];
+        while let Some(current) = next.pop() {
+            if current == uid {
+                return true;
+            }
+            if seen.contains(&current) {
+                continue;
+            }
+            let dependents = self.blocking_dependents(served, &current);
+            let waiting = dependents.iter().filter(|dependent| waits_for_dependents(dependent));
+            next.extend(waiting.map(|dependent| metadata::text(dependent, "uid").to_owned()));
+            seen.insert(current);
+        }
+        false
+    }
+
+    /// Returns the owners that wait for their dependents.
     fn waiting(&self, references: &[Value], namespace: &str) -> Vec<Key> {
         let served = self.registry.served();
         let owners = references.iter().filter_map(|reference| {
@@ -260,7 +307,7 @@ impl Server {
         .await;
     }
 
-    /// Deletes what is in a namespace that is being deleted; when nothing is left, lets the namespace go.
+    /// Deletes the contents of a namespace that is being deleted; removes the namespace once it is empty.
     async fn clean_namespace(&self, name: &str) {
         let served = self.registry.served();
         let key = Key { resource: Arc::from("/namespaces"), namespace: String::new(), name: name.to_owned() };
@@ -268,12 +315,14 @@ impl Server {
         if !metadata::deleting(&namespace) {
             return;
         }
+
         let mut left = 0;
         for resource in served.stored().filter(|resource| resource.namespaced) {
             let scope = Scope { resource: Arc::clone(&resource.storage), namespace: Some(name.to_owned()) };
             self.discard_all(resource, &scope).await;
             left += self.store.list(&scope, None, None, None).map_or(0, |page| page.entries.len());
         }
+
         if left == 0 {
             write::amend(self, &namespaces, &key, "finalize", |object| {
                 if let Some(finalizers) = object.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
@@ -285,7 +334,7 @@ impl Server {
         }
     }
 
-    /// Deletes what is in the scope and not on its way out yet.
+    /// Deletes every object in the scope that is not being deleted yet.
     async fn discard_all(&self, resource: &Resource, scope: &Scope) {
         let page = self.store.list(scope, None, None, None).unwrap_or_default();
         for (_, entry) in page.entries {
@@ -297,26 +346,25 @@ impl Server {
         }
     }
 
-    /// Deletes the objects of a definition that is being deleted; when none is left, lets the definition go.
-    async fn clean_definition(&self, name: &str) {
+    /// Deletes the objects of a CRD that is being deleted; removes the CRD once none is left.
+    async fn clean_crd(&self, name: &str) {
         let served = self.registry.served();
-        let key = Key {
-            resource: Arc::from(definitions::STORED_IN),
-            namespace: String::new(),
-            name: name.to_owned(),
-        };
-        let Some((definitions, definition)) = self.object(&served, &key) else { return };
-        if !metadata::deleting(&definition) {
+        let key =
+            Key { resource: Arc::from(crds::STORED_IN), namespace: String::new(), name: name.to_owned() };
+        let Some((crds, crd)) = self.object(&served, &key) else { return };
+        if !metadata::deleting(&crd) {
             return;
         }
-        let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+
+        let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let storage: Arc<str> = Arc::from(format!("{}/{}", text("/spec/group"), text("/spec/names/plural")));
         let scope = Scope { resource: Arc::clone(&storage), namespace: None };
         if let Some(resource) = served.stored().find(|resource| resource.storage == storage) {
             self.discard_all(resource, &scope).await;
         }
+
         if self.store.list(&scope, None, None, None).is_ok_and(|page| page.entries.is_empty()) {
-            self.drop_finalizer(&definitions, &key, definitions::FINALIZER).await;
+            self.drop_finalizer(&crds, &key, crds::FINALIZER).await;
         }
     }
 }
@@ -332,7 +380,7 @@ fn blocks(dependent: &Value, uid: &str) -> bool {
     })
 }
 
-fn let_go(object: &mut Value, uid: &str) {
+fn remove_owner_reference(object: &mut Value, uid: &str) {
     if let Some(list) = metadata::fields(object).get_mut("ownerReferences").and_then(Value::as_array_mut) {
         list.retain(|reference| reference.get("uid") != Some(&json!(uid)));
     }

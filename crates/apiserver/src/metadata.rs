@@ -1,24 +1,28 @@
-//! The metadata every object has: read, filled in by the server, carried over, and judged.
+//! The metadata that every object has: access, defaulting, updates and validation.
+
+use std::collections::HashSet;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use vitistack_schema::{Cause, CauseReason, json_type};
 
 use crate::names::{self, NameStyle};
-use crate::schema::{Cause, CauseReason};
 
-/// Keeps an owner until its blocking dependents are gone.
+/// The finalizer that blocks the deletion of an owner until its blocking dependents are deleted.
 pub const FOREGROUND: &str = "foregroundDeletion";
-/// Keeps an owner until its dependents were let go.
+/// The finalizer that blocks the deletion of an owner until its dependents are orphaned.
 pub const ORPHAN: &str = "orphan";
-/// All annotations of an object together, at most.
+/// The maximum total size of an object's annotations.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
-/// Letters of generated names: no vowels, so that no words come out.
+/// The maximum number of reports about several controllers.
+const REPORTED_CONTROLLERS: usize = 8;
+/// The characters of generated names: without vowels, so that no words are generated.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// What no update may change.
+/// The fields that are immutable.
 const FIXED: [&str; 4] = ["name", "namespace", "uid", "deletionTimestamp"];
 
-/// A string of the metadata, empty if it is not there.
+/// Returns a string field of the metadata, empty if it is absent.
 #[must_use]
 pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object
@@ -28,12 +32,12 @@ pub fn text<'a>(object: &'a Value, field: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The metadata, made if it is not there.
+/// Returns the metadata, which is created if it is absent.
 pub fn fields(object: &mut Value) -> &mut Map<String, Value> {
     if !object.is_object() {
         *object = json!({});
     }
-    // Both arms were made objects above; a map of its own keeps the signature free of a case that cannot be.
+    // Both values are objects at this point.
     let Value::Object(members) = object else { unreachable!() };
     let metadata = members.entry("metadata").or_insert_with(|| json!({}));
     if !metadata.is_object() {
@@ -43,13 +47,13 @@ pub fn fields(object: &mut Value) -> &mut Map<String, Value> {
     metadata
 }
 
-/// The generation, 0 if there is none.
+/// Returns the generation, 0 if it is absent.
 #[must_use]
 pub fn generation(object: &Value) -> i64 {
     object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// The strings of a list in the metadata.
+/// Returns the strings of a list in the metadata.
 #[must_use]
 pub fn texts<'a>(object: &'a Value, field: &str) -> Vec<&'a str> {
     let list = object.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_array);
@@ -62,13 +66,13 @@ pub fn deleting(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
 
-/// A time as Kubernetes writes it, in whole seconds.
+/// Formats a time as Kubernetes does, in whole seconds.
 #[must_use]
 pub fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A name made from a prefix, cut so that the whole is a DNS label.
+/// Generates a name from a prefix, truncated so that the result is a DNS label.
 #[must_use]
 pub fn generated_name(prefix: &str, random: u64) -> String {
     let mut random = random;
@@ -83,8 +87,8 @@ pub fn generated_name(prefix: &str, random: u64) -> String {
     format!("{prefix}{suffix}")
 }
 
-/// Fills in what the server alone decides about a new object.
-pub fn fill_new(object: &mut Value, uid: &str, now: Timestamp) {
+/// Sets the fields of a new object that only the server decides.
+pub fn set_server_fields(object: &mut Value, uid: &str, now: Timestamp) {
     let metadata = fields(object);
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.remove(field);
@@ -93,8 +97,8 @@ pub fn fill_new(object: &mut Value, uid: &str, now: Timestamp) {
     metadata.insert("creationTimestamp".to_owned(), time(now).into());
 }
 
-/// Carries over what no update may change, where the update does not name it.
-pub fn carry_over(object: &mut Value, old: &Value) {
+/// Copies immutable fields that an update omits.
+pub fn copy_immutable(object: &mut Value, old: &Value) {
     let metadata = fields(object);
     for field in ["creationTimestamp", "deletionGracePeriodSeconds", "generation"] {
         match old.get("metadata").and_then(|metadata| metadata.get(field)) {
@@ -102,6 +106,7 @@ pub fn carry_over(object: &mut Value, old: &Value) {
             None => metadata.remove(field),
         };
     }
+
     metadata.remove("selfLink");
     for field in FIXED {
         let given = metadata.get(field).and_then(Value::as_str).is_some_and(|value| !value.is_empty());
@@ -113,8 +118,8 @@ pub fn carry_over(object: &mut Value, old: &Value) {
     }
 }
 
-/// Removes members that say nothing, as Kubernetes leaves them out.
-pub fn tidy(object: &mut Value) {
+/// Removes empty fields, as Kubernetes omits them.
+pub fn remove_empty(object: &mut Value) {
     let metadata = fields(object);
     metadata.retain(|_, value| match value {
         Value::Null => false,
@@ -133,7 +138,7 @@ fn invalid(field: &str, value: &str, problem: &str) -> Cause {
     cause(field, CauseReason::FieldValueInvalid, format!("Invalid value: \"{value}\": {problem}"))
 }
 
-/// What is wrong with the metadata of any object.
+/// Validates the metadata of any object.
 #[must_use]
 pub fn problems(object: &Value, style: NameStyle, namespaced: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
@@ -143,6 +148,7 @@ pub fn problems(object: &Value, style: NameStyle, namespaced: bool) -> Vec<Cause
         let problems = style.prefix_problems(prefix);
         causes.extend(problems.iter().map(|problem| invalid("metadata.generateName", prefix, problem)));
     }
+
     if name.is_empty() {
         let message = "Required value: name or generateName is required".to_owned();
         causes.push(cause("metadata.name", CauseReason::FieldValueRequired, message));
@@ -150,6 +156,7 @@ pub fn problems(object: &Value, style: NameStyle, namespaced: bool) -> Vec<Cause
         let problems = style.problems(name);
         causes.extend(problems.iter().map(|problem| invalid("metadata.name", name, problem)));
     }
+
     let namespace = text(object, "namespace");
     if namespaced {
         let problems = names::label(namespace);
@@ -158,6 +165,7 @@ pub fn problems(object: &Value, style: NameStyle, namespaced: bool) -> Vec<Cause
         let message = "Forbidden: not allowed on this type".to_owned();
         causes.push(cause("metadata.namespace", CauseReason::FieldValueForbidden, message));
     }
+
     label_problems(object, &mut causes);
     annotation_problems(object, &mut causes);
     owner_problems(object, &mut causes);
@@ -182,7 +190,7 @@ fn label_problems(object: &Value, causes: &mut Vec<Cause>) {
 fn annotation_problems(object: &Value, causes: &mut Vec<Cause>) {
     let mut size = 0;
     for (key, value) in strings(object, "annotations") {
-        // Case does not matter in the keys of annotations.
+        // The keys of annotations are not case-sensitive.
         let problems = names::qualified(&key.to_lowercase());
         causes.extend(problems.iter().map(|problem| invalid("metadata.annotations", key, problem)));
         size += key.len() + value.len();
@@ -201,7 +209,7 @@ fn owner_problems(object: &Value, causes: &mut Vec<Cause>) {
         let member = |name: &str| owner.get(name).and_then(Value::as_str).unwrap_or_default();
         let api_version = member("apiVersion");
         let (group, version) = match api_version.split_once('/') {
-            // Kubernetes takes what it cannot split for nothing at all.
+            // Kubernetes treats a version that it cannot split as empty.
             Some((_, version)) if version.contains('/') => ("", ""),
             Some(parts) => parts,
             None => ("", api_version),
@@ -223,9 +231,14 @@ fn owner_problems(object: &Value, causes: &mut Vec<Cause>) {
             controllers.push(format!("{kind}/{}", member("name")));
         }
     }
-    // Each controller after the first is told apart, with the one before it.
-    for pair in controllers.windows(2) {
-        let list: Vec<String> = owners.into_iter().flatten().map(printed_owner).collect();
+
+    // Each controller after the first is reported, together with the one before it. Every report prints all
+    // references, so their number is limited.
+    let list: Vec<String> = match controllers.len() {
+        0 | 1 => Vec::new(),
+        _ => owners.into_iter().flatten().map(printed_owner).collect(),
+    };
+    for pair in controllers.windows(2).take(REPORTED_CONTROLLERS) {
         let problem = format!(
             "Only one reference can have Controller set to true. Found \"true\" in references for {}",
             pair.join(" and ")
@@ -234,7 +247,7 @@ fn owner_problems(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// An owner reference as Go prints it, its members in the order of the Go struct.
+/// Prints an owner reference as Go does, with the fields in the order of the Go struct.
 fn printed_owner(owner: &Value) -> String {
     let member = |name: &str| owner.get(name).map(|value| format!("\"{name}\":{value}"));
     let names = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
@@ -242,31 +255,35 @@ fn printed_owner(owner: &Value) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Takes out owners that are named twice; the warning says which.
+/// Removes duplicate owner references; returns a warning that lists them.
 pub fn unique_owners(object: &mut Value) -> Option<String> {
     let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)?;
-    let mut known: Vec<Value> = Vec::with_capacity(owners.len());
-    let mut doubled: Vec<String> = Vec::new();
-    for owner in owners.drain(..) {
-        if known.contains(&owner) {
-            let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
-            if !doubled.contains(&uid) {
-                doubled.push(uid);
-            }
-        } else {
-            known.push(owner);
-        }
+    if owners.len() < 2 {
+        return None;
     }
-    *owners = known;
-    (!doubled.is_empty()).then(|| {
+    let mut known: HashSet<Value> = HashSet::with_capacity(owners.len());
+    let mut reported: HashSet<String> = HashSet::new();
+    let mut duplicates: Vec<String> = Vec::new();
+    owners.retain(|owner| {
+        let is_new = known.insert(owner.clone());
+        if !is_new {
+            let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
+            if reported.insert(uid.to_owned()) {
+                duplicates.push(uid.to_owned());
+            }
+        }
+        is_new
+    });
+
+    (!duplicates.is_empty()).then(|| {
         format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
-            doubled.join(", ")
+            duplicates.join(", ")
         )
     })
 }
 
-/// Finalizers of built-in kinds have a domain, but for the ones Kubernetes has itself.
+/// Validates that finalizers of built-in kinds have a domain, except for the standard ones.
 #[must_use]
 pub fn unqualified_finalizers(field: &str, finalizers: &[&str]) -> Vec<Cause> {
     let unqualified = |name: &&str| !name.contains('/') && !["kubernetes", FOREGROUND, ORPHAN].contains(name);
@@ -289,12 +306,12 @@ fn finalizer_problems(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with the change of the metadata.
+/// Validates a change of the metadata.
 #[must_use]
 pub fn update_problems(object: &Value, old: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if deleting(object) {
-        let known = texts(old, "finalizers");
+        let known: HashSet<&str> = texts(old, "finalizers").into_iter().collect();
         let mut added: Vec<&str> = texts(object, "finalizers");
         added.retain(|finalizer| !known.contains(finalizer));
         added.sort_unstable();
@@ -307,28 +324,30 @@ pub fn update_problems(object: &Value, old: &Value) -> Vec<Cause> {
             causes.push(cause("metadata.finalizers", CauseReason::FieldValueForbidden, message));
         }
     }
+
     for field in FIXED {
         let (new, was) = (text(object, field), text(old, field));
         if new != was {
             causes.push(invalid(&format!("metadata.{field}"), new, "field is immutable"));
         }
     }
+
     label_problems(object, &mut causes);
     annotation_problems(object, &mut causes);
     owner_problems(object, &mut causes);
     causes
 }
 
-/// What of the metadata has a type it cannot have, in the words of Go's decoder.
+/// Returns the first field of the metadata with a wrong type, worded as Go's decoder does.
 #[must_use]
 pub fn type_problem(object: &Value, built_in: bool) -> Option<String> {
-    let place = if built_in { "ObjectMeta.metadata" } else { "ObjectMeta" };
+    let go_struct = if built_in { "ObjectMeta.metadata" } else { "ObjectMeta" };
     let metadata = match object.get("metadata") {
         None | Some(Value::Null) => return None,
         Some(Value::Object(metadata)) => metadata,
         Some(other) if built_in => {
             let (kind, found) =
-                (object.get("kind").and_then(Value::as_str).unwrap_or_default(), type_name(other));
+                (object.get("kind").and_then(Value::as_str).unwrap_or_default(), json_type(other));
             return Some(format!(
                 "json: cannot unmarshal {found} into Go struct field {kind}.metadata of type v1.ObjectMeta"
             ));
@@ -336,16 +355,18 @@ pub fn type_problem(object: &Value, built_in: bool) -> Option<String> {
         Some(other) => {
             return Some(format!(
                 "json: cannot unmarshal {} into Go value of type v1.ObjectMeta",
-                type_name(other)
+                json_type(other)
             ));
         }
     };
+
     let wrong = |value: &Value, field: &str, kind: &str| {
         Some(format!(
-            "json: cannot unmarshal {} into Go struct field {place}.{field} of type {kind}",
-            type_name(value)
+            "json: cannot unmarshal {} into Go struct field {go_struct}.{field} of type {kind}",
+            json_type(value)
         ))
     };
+
     for (field, value) in metadata.iter().filter(|(_, value)| !value.is_null()) {
         match (field.as_str(), value) {
             ("name" | "generateName" | "namespace" | "selfLink" | "resourceVersion", value)
@@ -387,13 +408,14 @@ pub fn type_problem(object: &Value, built_in: bool) -> Option<String> {
             _ => {}
         }
     }
+
     owner_type_problem(metadata.get("ownerReferences"))
 }
 
 fn owner_type_problem(owners: Option<&Value>) -> Option<String> {
     for owner in owners.and_then(Value::as_array).into_iter().flatten() {
         let Some(members) = owner.as_object() else {
-            let found = type_name(owner);
+            let found = json_type(owner);
             return Some(format!(
                 "json: cannot unmarshal {found} into Go struct field ObjectMeta.ownerReferences of type v1.OwnerReference"
             ));
@@ -402,7 +424,7 @@ fn owner_type_problem(owners: Option<&Value>) -> Option<String> {
             [("apiVersion", "string"), ("kind", "string"), ("name", "string"), ("uid", "types.UID")]
         {
             if let Some(value) = members.get(field).filter(|value| !value.is_string() && !value.is_null()) {
-                let found = type_name(value);
+                let found = json_type(value);
                 return Some(format!(
                     "json: cannot unmarshal {found} into Go struct field OwnerReference.ownerReferences.{field} of type {kind}"
                 ));
@@ -412,23 +434,10 @@ fn owner_type_problem(owners: Option<&Value>) -> Option<String> {
     None
 }
 
-/// The name Go has for the type of a JSON value.
-#[must_use]
-pub fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
-/// Warnings about metadata that is taken but unwise.
+/// Returns warnings about metadata that is accepted but discouraged.
 #[must_use]
 pub fn warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
-    let known = old.map(|old| texts(old, "finalizers")).unwrap_or_default();
+    let known: HashSet<&str> = old.into_iter().flat_map(|old| texts(old, "finalizers")).collect();
     let new = texts(object, "finalizers").into_iter().filter(|name| !known.contains(name));
     let unqualified = new.filter(|name| !name.contains('/') && ![FOREGROUND, ORPHAN].contains(name));
     let text =
@@ -441,17 +450,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generated_names_fit_a_label() {
+    fn generated_names_are_dns_labels() {
         assert_eq!(generated_name("a-", 0), "a-bbbbb");
         assert_eq!(generated_name(&"x".repeat(80), 7).len(), 63);
         assert_ne!(generated_name("a-", 1), generated_name("a-", 2));
     }
 
     #[test]
-    fn what_no_update_may_change_is_carried_over() {
+    fn immutable_fields_are_copied() {
         let old = json!({"metadata": {"name": "a", "uid": "u", "creationTimestamp": "t", "generation": 2}});
         let mut new = json!({"metadata": {"name": "a", "generation": 9}});
-        carry_over(&mut new, &old);
+        copy_immutable(&mut new, &old);
         assert_eq!(new, old);
         assert!(update_problems(&new, &old).is_empty());
         new["metadata"]["uid"] = json!("v");
@@ -459,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_named_twice_are_taken_once() {
+    fn duplicate_owners_are_removed() {
         let owner = json!({"apiVersion": "v1", "kind": "A", "name": "x", "uid": "u"});
         let other = json!({"apiVersion": "v1", "kind": "A", "name": "x", "uid": "v"});
         let mut object = json!({"metadata": {"ownerReferences": [owner, other, owner]}});
@@ -470,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn no_finalizer_is_added_while_deleting() {
+    fn no_finalizer_can_be_added_during_deletion() {
         let old = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b"]}});
         let new = json!({"metadata": {"deletionTimestamp": "t", "finalizers": ["a/b", "a/c"]}});
         let causes = update_problems(&new, &old);
@@ -478,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_of_the_metadata_is_told() {
+    fn each_metadata_error_names_its_field() {
         let rows = [
             (json!({"name": "A"}), "metadata.name"),
             (json!({"name": "a", "namespace": "b"}), "metadata.namespace"),

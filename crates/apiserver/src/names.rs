@@ -1,6 +1,6 @@
-//! Which names Kubernetes takes, and the words with which it refuses the others.
+//! The names that Kubernetes accepts, and its messages for the others.
 
-/// How the names of a kind look.
+/// The format of the names of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameStyle {
     /// A DNS subdomain: most kinds.
@@ -12,7 +12,7 @@ pub enum NameStyle {
 }
 
 impl NameStyle {
-    /// What is wrong with a name; nothing if it is good.
+    /// Validates a name; returns no problems if it is valid.
     #[must_use]
     pub fn problems(self, name: &str) -> Vec<String> {
         match self {
@@ -22,12 +22,12 @@ impl NameStyle {
         }
     }
 
-    /// What is wrong with the beginning of a name.
+    /// Validates the prefix of a generated name.
     #[must_use]
     pub fn prefix_problems(self, prefix: &str) -> Vec<String> {
         match self {
             Self::Segment => segment(prefix),
-            // A dash at the end is fine, for more comes after it.
+            // A trailing dash is valid, because more characters follow.
             _ => match prefix.strip_suffix('-') {
                 Some(rest) if !rest.is_empty() => self.problems(&format!("{rest}a")),
                 _ => self.problems(prefix),
@@ -36,7 +36,7 @@ impl NameStyle {
     }
 }
 
-/// Kubernetes counts bytes in both and calls them characters in the names of objects.
+/// Kubernetes counts bytes in both cases but calls them characters for names of objects.
 fn too_long(limit: usize, unit: &str) -> String {
     format!("must be no more than {limit} {unit}")
 }
@@ -143,7 +143,7 @@ fn name_part_message() -> String {
     )
 }
 
-/// The key of a label or an annotation, and the name of a finalizer: `name` or `prefix/name`.
+/// Validates the key of a label or an annotation, or the name of a finalizer: `name` or `prefix/name`.
 #[must_use]
 pub fn qualified(key: &str) -> Vec<String> {
     let parts: Vec<&str> = key.split('/').collect();
@@ -166,11 +166,13 @@ pub fn qualified(key: &str) -> Vec<String> {
             )];
         }
     };
+
     if name.is_empty() {
         problems.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
         problems.push(format!("name part {}", too_long(63, "bytes")));
     }
+
     if !is_name_part(name) {
         problems.push(format!("name part {}", name_part_message()));
     }
@@ -195,13 +197,14 @@ pub fn label_value(value: &str) -> Vec<String> {
     problems
 }
 
-/// The key of a `ConfigMap` or Secret entry.
+/// The key of an entry of a ConfigMap or Secret.
 #[must_use]
 pub fn config_key(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if key.len() > 253 {
         problems.push(too_long(253, "characters"));
     }
+
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
         problems.push(with_regex(
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
@@ -213,6 +216,7 @@ pub fn config_key(key: &str) -> Vec<String> {
     } else if key.starts_with("..") {
         problems.push("must not start with '..'".to_owned());
     }
+
     problems
 }
 
@@ -221,13 +225,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged_as_kubernetes_does() {
+    fn names_are_validated_as_by_kubernetes() {
         let good = [
             (NameStyle::Subdomain, "a"),
             (NameStyle::Subdomain, "a.b-c.1"),
             (NameStyle::Label, "a-b"),
             (NameStyle::Segment, "system:node"),
         ];
+
         for (style, name) in good {
             assert!(style.problems(name).is_empty(), "{name}");
         }
@@ -240,6 +245,7 @@ mod tests {
             (NameStyle::Segment, "a/b"),
             (NameStyle::Segment, ".."),
         ];
+
         for (style, name) in bad {
             assert!(!style.problems(name).is_empty(), "{name}");
         }

@@ -1,4 +1,4 @@
-//! OpenAPI v3: the documents from which kubectl explains kinds and learns what the server can check.
+//! OpenAPI v3: the documents that kubectl uses for `explain` and to detect server-side validation.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -23,7 +23,7 @@ pub fn index(served: &Served) -> Value {
     json!({"paths": paths})
 }
 
-/// The name of a kind among the schemas: the group's domain reversed, the version, the kind.
+/// Returns the name of a kind's schema: the reversed domain of the group, the version, the kind.
 fn schema_name(resource: &Resource) -> String {
     let group = match resource.group.as_str() {
         "" => "io.k8s.api.core".to_owned(),
@@ -55,13 +55,13 @@ pub fn document(served: &Served, group: &str, version: &str) -> Option<Value> {
     }))
 }
 
-/// Moves references from where the schema generator puts definitions to where OpenAPI has them.
+/// Rewrites references from the schema generator's location of definitions to that of OpenAPI.
 fn relocate(value: &mut Value) {
     match value {
         Value::Object(members) => {
             if let Some(Value::String(target)) = members.get_mut("$ref") {
                 *target = target.replace("#/$defs/", "#/components/schemas/");
-                // Beside a reference nothing else counts in OpenAPI 3.0; the description does inside allOf.
+                // OpenAPI 3.0 ignores everything beside a reference, but not a description next to allOf.
                 if members.len() > 1
                     && let Some(target) = members.remove("$ref")
                 {
@@ -81,6 +81,7 @@ fn add_schemas(resource: &Resource, schemas: &mut Map<String, Value>) {
         Some(kind) => (kind.schema)(),
         None => custom_schema(resource),
     };
+
     if let Some(members) = schema.as_object_mut() {
         members.remove("$schema");
         members.remove("title");
@@ -98,6 +99,7 @@ fn add_schemas(resource: &Resource, schemas: &mut Map<String, Value>) {
             members.insert("x-kubernetes-selectable-fields".to_owned(), Value::Array(fields));
         }
     }
+
     relocate(&mut schema);
     schemas.insert(name.clone(), schema);
     let list = json!({
@@ -109,12 +111,13 @@ fn add_schemas(resource: &Resource, schemas: &mut Map<String, Value>) {
         },
         "x-kubernetes-group-version-kind": [{"group": resource.group, "version": resource.version, "kind": resource.list_kind}],
     });
+
     let list_name = schema_name(resource);
     let list_name = list_name.strip_suffix(&resource.kind).unwrap_or(&list_name);
     schemas.insert(format!("{list_name}{}", resource.list_kind), list);
 }
 
-/// A definition's schema with the members every object has.
+/// Returns the schema of a CRD with the fields that every object has.
 fn custom_schema(resource: &Resource) -> Value {
     let mut schema = resource.schema().document().clone();
     let generator = k8s_openapi::schemars::SchemaGenerator::default();
@@ -123,6 +126,7 @@ fn custom_schema(resource: &Resource) -> Value {
     let mut metadata = metadata.to_value();
     let mut definitions =
         metadata.as_object_mut().and_then(|members| members.remove("$defs")).unwrap_or_else(|| json!({}));
+
     if let Some(definitions) = definitions.as_object_mut() {
         definitions.insert("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta".to_owned(), metadata);
     }
@@ -136,6 +140,7 @@ fn custom_schema(resource: &Resource) -> Value {
         }
         members.insert("$defs".to_owned(), definitions);
     }
+
     schema
 }
 
@@ -154,12 +159,14 @@ fn operation(resource: &Resource, action: &str, writes: bool, list: bool) -> Val
     } else {
         name
     };
+
     let content = json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}});
     let mut operation = json!({
         "responses": {"200": {"description": "OK", "content": content}},
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
     });
+
     if let Some(members) = operation.as_object_mut()
         && writes
     {
@@ -173,6 +180,7 @@ fn operation(resource: &Resource, action: &str, writes: bool, list: bool) -> Val
         }
         members.insert("parameters".to_owned(), Value::Array(parameters));
     }
+
     operation
 }
 
@@ -182,18 +190,21 @@ fn add_paths(resource: &Resource, paths: &mut Map<String, Value>) {
     } else {
         format!("/apis/{}/{}", resource.group, resource.version)
     };
+
     let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{base}{scope}/{}", resource.plural);
     if resource.is_review() {
         paths.insert(collection, json!({"post": operation(resource, "post", true, false)}));
         return;
     }
+
     let mut all = json!({"get": operation(resource, "list", false, true), "post": operation(resource, "post", true, false)});
     if let Some(members) = all.as_object_mut()
         && resource.verbs().contains(&"deletecollection")
     {
         members.insert("delete".to_owned(), operation(resource, "deletecollection", true, false));
     }
+
     paths.insert(collection.clone(), all);
     if resource.namespaced {
         paths.insert(
@@ -201,10 +212,12 @@ fn add_paths(resource: &Resource, paths: &mut Map<String, Value>) {
             json!({"get": operation(resource, "list", false, true)}),
         );
     }
+
     let one = json!({
         "get": operation(resource, "get", false, false), "put": operation(resource, "put", true, false),
         "patch": operation(resource, "patch", true, false), "delete": operation(resource, "delete", true, false),
     });
+
     paths.insert(format!("{collection}/{{name}}"), one);
     if resource.status {
         let status = json!({

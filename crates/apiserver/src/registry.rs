@@ -1,35 +1,39 @@
-//! Which resources are served: the built-in ones and those that definitions add.
+//! The resources that are served: the built-in ones and those of CRDs.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
+};
 
 use serde_json::{Value, json};
+use vitistack_schema::Schema;
 
-use crate::kinds::{self, BuiltIn};
-use crate::metadata;
-use crate::names::NameStyle;
-use crate::schema::Schema;
-use crate::status::Subject;
-use crate::store::document;
-use crate::table::Columns;
+use crate::{
+    kinds::{self, BuiltIn},
+    metadata,
+    names::NameStyle,
+    status::Subject,
+    store::document,
+    table::Columns,
+};
 
-/// Where a scale subresource finds its numbers, as paths of field names.
+/// The paths of a scale subresource, as field names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// The wanted replicas.
+    /// The desired replicas.
     pub spec: String,
-    /// The replicas there are.
+    /// The current replicas.
     pub status: String,
-    /// The selector of the replicas, as text.
+    /// The selector of the replicas, as a string.
     pub selector: Option<String>,
 }
 
-/// Where the rules of a resource come from.
+/// The source of a resource's rules.
 #[derive(Clone, Copy, Debug)]
 pub enum Rules {
-    /// The table of kinds.
+    /// The table of built-in kinds.
     BuiltIn(&'static BuiltIn),
-    /// A definition.
+    /// A CRD.
     Custom,
 }
 
@@ -40,11 +44,11 @@ pub enum Rules {
     reason = "each is one fact about the resource, independent of the others"
 )]
 pub struct Resource {
-    /// The group, empty for the core.
+    /// The group, empty for the core group.
     pub group: String,
     /// The version.
     pub version: String,
-    /// The plural, as paths have it.
+    /// The plural, as used in paths.
     pub plural: String,
     /// The singular.
     pub singular: String,
@@ -52,35 +56,35 @@ pub struct Resource {
     pub kind: String,
     /// The kind of its lists.
     pub list_kind: String,
-    /// What kubectl takes instead of the plural.
+    /// Short names that kubectl accepts instead of the plural.
     pub short_names: Vec<String>,
-    /// Groups of resources it is in, such as `all`.
+    /// Categories, such as `all`.
     pub categories: Vec<String>,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
-    /// Where its objects are stored: `group/plural`, the same for all versions.
+    /// The storage location of its objects: `group/plural`, the same for all versions.
     pub storage: Arc<str>,
-    /// The apiVersion its objects are stored as.
+    /// The apiVersion in which its objects are stored.
     pub stored_as: String,
     /// Whether it has a status subresource.
     pub status: bool,
     /// Its scale subresource.
     pub scale: Option<ScalePaths>,
-    /// What tables show.
+    /// The columns of tables.
     pub columns: Columns,
-    /// Fields that selectors may name.
+    /// Fields that selectors may use.
     pub selectable: Vec<String>,
-    /// Whether stored objects may be older than the schema, so that they are pruned and defaulted again when read.
+    /// Whether stored objects may be older than the schema and must be pruned and defaulted again when read.
     pub reread: bool,
-    /// Whether its definition is being deleted, so that nothing new is taken.
+    /// Whether its CRD is being deleted, so that no objects can be created.
     pub terminating: bool,
     /// Its rules.
     pub rules: Rules,
     /// The warning of a deprecated version.
     pub deprecation: Option<String>,
-    /// The compiled schema; that of a built-in kind is made when first used.
+    /// The compiled schema; that of a built-in kind is compiled on first use.
     pub schema: OnceLock<Arc<Schema>>,
-    /// The schema of the version objects are stored as, if that is another.
+    /// The schema of the storage version, if it is a different version.
     pub stored_schema: Option<Arc<Schema>>,
 }
 
@@ -94,6 +98,7 @@ impl Resource {
         if kind.namespaced {
             selectable.push("metadata.namespace".to_owned());
         }
+
         Self {
             group: kind.group.to_owned(),
             version: kind.version.to_owned(),
@@ -119,22 +124,22 @@ impl Resource {
         }
     }
 
-    /// `group/version`, or the version alone for the core.
+    /// Returns `group/version`, or only the version for the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The resource as errors name it.
+    /// Returns the resource as errors name it.
     #[must_use]
     pub fn subject(&self) -> Subject<'_> {
         Subject { group: &self.group, name: &self.plural }
     }
 
-    /// The kind as errors name it.
+    /// Returns the kind as errors name it.
     #[must_use]
     pub fn kind_subject(&self) -> Subject<'_> {
-        // A kind served in two groups is judged in the one it is stored in.
+        // A kind that is served in two groups is validated in the group that it is stored in.
         let group = match self.kind_rules() {
             Some(kind) => kind.stored_as.rsplit_once('/').map_or("", |(group, _)| group),
             None => &self.group,
@@ -142,7 +147,7 @@ impl Resource {
         Subject { group, name: &self.kind }
     }
 
-    /// The kind's own rules, if it is built in.
+    /// Returns the rules of a built-in kind.
     #[must_use]
     pub fn kind_rules(&self) -> Option<&'static BuiltIn> {
         match self.rules {
@@ -151,37 +156,37 @@ impl Resource {
         }
     }
 
-    /// Whether it only answers questions and stores nothing.
+    /// Whether it is virtual: it answers requests and stores nothing.
     #[must_use]
     pub fn is_review(&self) -> bool {
         self.kind_rules().is_some_and(|kind| kind.review)
     }
 
-    /// How names look.
+    /// Returns the format of names.
     #[must_use]
     pub fn name_style(&self) -> NameStyle {
         self.kind_rules().map_or(NameStyle::Subdomain, |kind| kind.name_style)
     }
 
-    /// Whether an update of an object that is not there creates it.
+    /// Whether an update of an object that does not exist creates it.
     #[must_use]
     pub fn create_on_update(&self) -> bool {
         self.kind_rules().is_some_and(|kind| kind.create_on_update)
     }
 
-    /// Whether an update may leave out the version it was made from.
+    /// Whether an update may omit the resourceVersion.
     #[must_use]
     pub fn unconditional_update(&self) -> bool {
         self.kind_rules().is_some_and(|kind| kind.unconditional_update)
     }
 
-    /// Whether changes of the spec are counted.
+    /// Whether the server maintains `metadata.generation`.
     #[must_use]
     pub fn counts_generations(&self) -> bool {
         self.kind_rules().is_none_or(|kind| kind.generation)
     }
 
-    /// The schema.
+    /// Returns the schema.
     pub fn schema(&self) -> &Arc<Schema> {
         self.schema.get_or_init(|| {
             let document = self.kind_rules().map_or_else(|| json!({}), |kind| (kind.schema)());
@@ -189,7 +194,7 @@ impl Resource {
         })
     }
 
-    /// The verbs of discovery.
+    /// Returns the verbs for discovery.
     #[must_use]
     pub fn verbs(&self) -> &'static [&'static str] {
         if self.is_review() {
@@ -209,13 +214,13 @@ impl Resource {
         }
     }
 
-    /// Whether stored bytes can be answered as they are.
+    /// Whether stored bytes can be returned as they are.
     #[must_use]
     pub fn serves_as_stored(&self, bytes: &[u8]) -> bool {
         !self.reread && document::has_version(bytes, &self.api_version())
     }
 
-    /// A stored object in this version.
+    /// Converts a stored object to this version.
     #[must_use]
     pub fn read_stored(&self, bytes: &[u8]) -> Value {
         let mut object = document::parse(bytes);
@@ -223,6 +228,7 @@ impl Resource {
             schema.prune(&mut object);
             schema.default(&mut object);
         }
+
         if self.stored_as != self.api_version() {
             if let Some(kind) = self.kind_rules() {
                 (kind.read_stored)(&mut object);
@@ -231,6 +237,7 @@ impl Resource {
                 members.insert("apiVersion".to_owned(), self.api_version().into());
             }
         }
+
         if self.reread {
             self.schema().prune(&mut object);
             self.schema().default(&mut object);
@@ -238,7 +245,7 @@ impl Resource {
         object
     }
 
-    /// An object of this version as it is stored.
+    /// Converts an object of this version to the storage version.
     #[must_use]
     pub fn to_stored(&self, object: &Value) -> Value {
         let mut object = object.clone();
@@ -257,14 +264,14 @@ impl Resource {
 /// The name of a version and its resources.
 pub type Version = (String, Vec<Arc<Resource>>);
 
-/// All resources at one moment.
+/// All resources at one point in time.
 #[derive(Debug, Default)]
 pub struct Served {
     by_path: HashMap<String, Arc<Resource>>,
     by_kind: HashMap<String, Arc<Resource>>,
-    /// Group, then versions best first, then resources by name.
+    /// Groups, each with its versions, best first, and their resources by name.
     pub groups: BTreeMap<String, Vec<Version>>,
-    /// The index of the OpenAPI documents, made when first asked for: each is hashed for it.
+    /// The index of the OpenAPI documents, created on first use, because every document is hashed for it.
     pub openapi_index: OnceLock<Value>,
 }
 
@@ -282,6 +289,7 @@ impl Served {
                 None => versions.push((resource.version.clone(), vec![resource])),
             }
         }
+
         for versions in served.groups.values_mut() {
             versions.sort_by_key(|(version, _)| std::cmp::Reverse(version_rank(version)));
             for (_, resources) in versions {
@@ -291,7 +299,7 @@ impl Served {
         served
     }
 
-    /// The resource of a path.
+    /// Returns the resource of a path.
     #[must_use]
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         let path = if group.is_empty() {
@@ -302,26 +310,26 @@ impl Served {
         self.by_path.get(&path)
     }
 
-    /// The resource of a kind.
+    /// Returns the resource of a kind.
     #[must_use]
     pub fn find_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.by_kind.get(&format!("{api_version}/{kind}"))
     }
 
-    /// One version of every resource that stores objects.
+    /// Returns one version of every resource that stores objects.
     pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
         let all = self.groups.values().flatten().flat_map(|(_, resources)| resources);
         all.filter(|resource| !resource.is_review() && resource.stored_as == resource.api_version())
     }
 
-    /// Whether a group has that version.
+    /// Whether a group has a version.
     #[must_use]
     pub fn has(&self, group: &str, version: &str) -> bool {
         self.groups.get(group).is_some_and(|versions| versions.iter().any(|(name, _)| name == version))
     }
 }
 
-/// Order of versions: stable ones first, then beta, then alpha, higher numbers first; other names last.
+/// The order of versions: stable ones first, then beta, then alpha, higher numbers first; other names last.
 #[must_use]
 pub fn version_rank(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
     let other = (0, 0, 0, std::cmp::Reverse(version.to_owned()));
@@ -337,13 +345,14 @@ pub fn version_rank(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) 
             _ => return other,
         },
     };
+
     match minor.parse() {
         Ok(minor) => (stability, major, minor, std::cmp::Reverse(String::new())),
         Err(_) => other,
     }
 }
 
-/// The resources served, replaced as a whole when a definition changes.
+/// The resources that are served, replaced as a whole when a CRD changes.
 #[derive(Debug)]
 pub struct Registry {
     built_in: Vec<Arc<Resource>>,
@@ -353,7 +362,7 @@ pub struct Registry {
 #[derive(Debug)]
 struct State {
     served: Arc<Served>,
-    definitions: BTreeMap<String, Vec<Arc<Resource>>>,
+    crds: BTreeMap<String, Vec<Arc<Resource>>>,
 }
 
 impl Default for Registry {
@@ -361,41 +370,41 @@ impl Default for Registry {
         let built_in: Vec<Arc<Resource>> =
             kinds::all().map(|kind| Arc::new(Resource::built_in(kind))).collect();
         let served = Arc::new(Served::new(built_in.iter().cloned()));
-        Self { built_in, state: RwLock::new(State { served, definitions: BTreeMap::new() }) }
+        Self { built_in, state: RwLock::new(State { served, crds: BTreeMap::new() }) }
     }
 }
 
 impl Registry {
-    /// What is served now.
+    /// Returns the current resources.
     #[must_use]
     pub fn served(&self) -> Arc<Served> {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner).served)
     }
 
-    /// Serves what a definition defines, from now on; nothing if the list is empty. The list is asked for when nobody
-    /// else defines, so that the last to define is the last to have looked.
-    pub fn define(&self, definition: &str, resources: impl FnOnce() -> Vec<Resource>) {
+    /// Replaces the resources of a CRD; an empty list removes them. `resources` is called under the lock, so
+    /// that the last call to take effect has also read the CRD last.
+    pub fn define(&self, crd: &str, resources: impl FnOnce() -> Vec<Resource>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let resources = resources();
         if resources.is_empty() {
-            state.definitions.remove(definition);
+            state.crds.remove(crd);
         } else {
             let resources = resources.into_iter().map(Arc::new).collect();
-            state.definitions.insert(definition.to_owned(), resources);
+            state.crds.insert(crd.to_owned(), resources);
         }
-        let custom = state.definitions.values().flatten();
+        let custom = state.crds.values().flatten();
         state.served = Arc::new(Served::new(self.built_in.iter().chain(custom).cloned()));
     }
 }
 
-/// The owner named by a reference, if its kind is served here.
+/// Returns the key of the owner in a reference, if its kind is served here.
 #[must_use]
 pub fn owner_resource(served: &Served, reference: &Value) -> Option<Arc<Resource>> {
     let member = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
     served.find_kind(member("apiVersion"), member("kind")).cloned()
 }
 
-/// The storage key of an object of a resource.
+/// Returns the storage key of an object.
 #[must_use]
 pub fn key(resource: &Resource, object: &Value) -> crate::store::Key {
     crate::store::Key {
@@ -410,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_ordered_as_kubernetes_does() {
+    fn versions_are_ordered_as_by_kubernetes() {
         let mut versions = ["v1alpha1", "foo", "v1", "v2beta1", "v10", "v2", "v1beta2", "bar"];
         versions.sort_by_key(|version| std::cmp::Reverse(version_rank(version)));
         assert_eq!(versions, ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1alpha1", "bar", "foo"]);

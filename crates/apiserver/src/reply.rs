@@ -1,17 +1,19 @@
-//! Answers: which form the client takes, and the response that carries it.
+//! Responses: content negotiation, and the response itself.
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
+use http::{
+    HeaderValue, Response, StatusCode,
+    header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER},
+};
 use serde_json::Value;
 
 use crate::status::Failure;
 
-/// The form of an answer about objects.
+/// The representation of objects in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
-    /// As it is.
+    /// The object itself.
     #[default]
     Object,
     /// A table.
@@ -20,7 +22,7 @@ pub enum Form {
     Partial,
 }
 
-/// How the answer is written.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Syntax {
     /// JSON.
@@ -30,26 +32,26 @@ pub enum Syntax {
     Yaml,
 }
 
-/// What the client takes.
+/// The result of content negotiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accept {
-    /// The form.
+    /// The representation.
     pub form: Form,
-    /// The syntax.
+    /// The encoding.
     pub syntax: Syntax,
-    /// Whether it takes aggregated discovery.
+    /// Whether the client accepts aggregated discovery.
     pub aggregated: bool,
 }
 
 impl Accept {
-    /// Chooses the first of the accepted types that is served.
+    /// Selects the first accepted media type that is served.
     pub fn parse(header: Option<&str>) -> Result<Self, Failure> {
         let header = header.map(str::trim).filter(|header| !header.is_empty());
         let Some(header) = header else { return Ok(Self::default()) };
         header.split(',').find_map(Self::one).ok_or_else(Failure::not_acceptable)
     }
 
-    /// The router before the built-in kinds knows no wildcard but the one for everything.
+    /// The router in front of the built-in kinds supports no wildcard except `*/*`.
     pub fn check_built_in(header: Option<&str>, listing: bool) -> Result<(), Failure> {
         let Some(header) = header.map(str::trim).filter(|header| !header.is_empty()) else { return Ok(()) };
         let known = |range: &str| {
@@ -69,6 +71,7 @@ impl Accept {
             "application/yaml" => Syntax::Yaml,
             _ => return None,
         };
+
         let (mut group, mut kind) = ("", "");
         for parameter in parts {
             match parameter.split_once('=') {
@@ -77,6 +80,7 @@ impl Accept {
                 _ => {}
             }
         }
+
         let plain = Self { syntax, ..Self::default() };
         match (group, kind) {
             (_, "") => Some(plain),
@@ -90,7 +94,7 @@ impl Accept {
     }
 }
 
-/// What is answered.
+/// The payload of a response.
 #[derive(Debug)]
 pub enum Payload {
     /// Stored JSON.
@@ -103,45 +107,48 @@ pub enum Payload {
     Text(&'static str),
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Reply {
     /// The HTTP status.
     pub code: StatusCode,
-    /// What is answered.
+    /// The payload.
     pub payload: Payload,
-    /// Texts for `Warning` headers.
+    /// The texts of `Warning` headers.
     pub warnings: Vec<String>,
-    /// Set where the content type is more than `application/json`.
+    /// The content type, if it is not `application/json`.
     pub content_type: Option<&'static str>,
 }
 
+/// The maximum number of `Warning` headers: clients reject responses with very many headers.
+const MAX_WARNINGS: usize = 100;
+
 impl Reply {
-    /// 200 with a value.
+    /// Returns 200 with a value.
     #[must_use]
     pub fn value(value: Value) -> Self {
         Self::new(StatusCode::OK, Payload::Value(value))
     }
 
-    /// 200 with stored JSON.
+    /// Returns 200 with stored JSON.
     #[must_use]
     pub fn bytes(bytes: Bytes) -> Self {
         Self::new(StatusCode::OK, Payload::Bytes(bytes))
     }
 
-    /// An answer.
+    /// Returns a response with a status and a value.
     #[must_use]
     pub fn new(code: StatusCode, payload: Payload) -> Self {
         Self { code, payload, warnings: Vec::new(), content_type: None }
     }
 
-    /// 404 of a path Kubernetes does not know.
+    /// Returns the 404 response for a path that Kubernetes does not serve.
     #[must_use]
     pub fn page_not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, Payload::Text("404 page not found\n"))
     }
 
-    /// The response.
+    /// Converts the reply to an HTTP response.
     #[must_use]
     pub fn into_response(self, syntax: Syntax) -> Response<Body> {
         let (body, content_type) = match (self.payload, syntax) {
@@ -154,12 +161,14 @@ impl Reply {
             }
             (Payload::Value(value), Syntax::Yaml) => (yaml(&value), "application/yaml"),
         };
+
         let mut response = Response::new(body);
         *response.status_mut() = self.code;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type.unwrap_or(content_type)));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-        for warning in self.warnings {
+
+        for warning in self.warnings.into_iter().take(MAX_WARNINGS) {
             let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
                 headers.append("warning", value);
@@ -173,7 +182,7 @@ fn yaml(value: &Value) -> Body {
     Body::from(serde_saphyr::to_string(value).unwrap_or_default())
 }
 
-/// The response to a request that failed.
+/// Returns the HTTP response of a failed request.
 #[must_use]
 pub fn failure(failure: &Failure) -> Response<Body> {
     let status = failure.to_value();
@@ -192,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_type_that_is_served_is_taken() {
+    fn the_first_supported_type_is_selected() {
         let rows = [
             (None, Some((Form::Object, false))),
             (Some("application/json"), Some((Form::Object, false))),

@@ -1,11 +1,12 @@
-//! What a request asks for: its path and its query, parsed as Kubernetes parses them.
+//! The path and the query of a request, parsed as Kubernetes parses them.
 
 use std::collections::HashMap;
 
-use crate::schema::{Cause, CauseReason};
+use vitistack_schema::{Cause, CauseReason};
+
 use crate::status::Failure;
 
-/// What a path names.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// `/`: the list of paths.
@@ -28,18 +29,20 @@ pub enum Route {
     OpenApi(String, String),
     /// `/openapi/v2`.
     OpenApiV2,
+    /// `/backup`: all objects, for a backup.
+    Backup,
     /// A resource, an object or a subresource.
     Resource(Target),
     /// More segments than any resource of the group and version has.
     Deeper(String, String),
-    /// Nothing Kubernetes knows.
+    /// Not a path of Kubernetes.
     Unknown,
 }
 
 /// A resource, an object or a subresource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// The group, empty for the core.
+    /// The group, empty for the core group.
     pub group: String,
     /// The version.
     pub version: String,
@@ -51,7 +54,7 @@ pub struct Target {
     pub name: Option<String>,
     /// `status`, `scale`, …
     pub subresource: Option<String>,
-    /// Whether the path asks for a watch, the old way.
+    /// Whether the path is a legacy watch path.
     pub watching: bool,
 }
 
@@ -59,12 +62,13 @@ impl Route {
     /// Parses a path.
     #[must_use]
     pub fn parse(path: &str) -> Self {
-        // Decoded before it is split, as Kubernetes does: no name has a slash.
+        // The path is decoded before it is split, as in Kubernetes: no name contains a slash.
         let path = decode(path);
         let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
         match segments.as_slice() {
             [] => Self::Root,
             ["version"] => Self::Version,
+            ["backup"] => Self::Backup,
             ["livez" | "readyz" | "healthz", ..] => Self::Health(segments.join("/")),
             ["openapi", "v2"] => Self::OpenApiV2,
             ["openapi", "v3"] => Self::OpenApiIndex,
@@ -93,6 +97,7 @@ impl Route {
             }
             _ => rest,
         };
+
         let rest = match rest {
             // The namespace itself, or one of its subresources.
             ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => rest,
@@ -102,6 +107,7 @@ impl Route {
             }
             _ => rest,
         };
+
         match rest {
             [plural] => (*plural).clone_into(&mut target.plural),
             [plural, name] => {
@@ -115,11 +121,12 @@ impl Route {
             }
             _ => return Self::Deeper(target.group, target.version),
         }
+
         Self::Resource(target)
     }
 }
 
-/// Percent-decoding; a malformed escape stays as it is.
+/// Percent-decodes a string; a malformed escape is left unchanged.
 fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -135,6 +142,7 @@ fn decode(text: &str) -> String {
         decoded.push(byte);
         rest = after;
     }
+
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
@@ -142,15 +150,15 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// How strictly unknown and doubled fields are taken.
+/// How unknown and duplicate fields are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Dropped without a word.
+    /// Dropped silently.
     Ignore,
     /// Dropped, with a `Warning` header for each.
     #[default]
     Warn,
-    /// Refused.
+    /// Rejected.
     Strict,
 }
 
@@ -161,7 +169,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Parses a query string. The first of several values counts.
+    /// Parses a query string. Of several values, the first counts.
     #[must_use]
     pub fn parse(query: Option<&str>) -> Self {
         let mut parameters = HashMap::new();
@@ -173,20 +181,20 @@ impl Options {
         Self { parameters }
     }
 
-    /// A parameter that is given and not empty.
+    /// Returns a parameter that is set and not empty.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// A flag: anything but `false` and `0` sets it, as in Kubernetes.
+    /// Returns a flag: anything but `false` and `0` sets it, as in Kubernetes.
     #[must_use]
     pub fn flag(&self, name: &str) -> Option<bool> {
         let value = self.parameters.get(name)?;
         Some(!value.eq_ignore_ascii_case("false") && value != "0")
     }
 
-    /// A whole number.
+    /// Returns an integer.
     pub fn number(&self, name: &str) -> Result<Option<i64>, Failure> {
         let parse = |text: &str| {
             text.parse().map_err(|_| {
@@ -196,7 +204,7 @@ impl Options {
         self.text(name).map(parse).transpose()
     }
 
-    /// Whether the write is only tried. `kind` names the options in the error.
+    /// Whether the request is a dry run. `kind` names the options in errors.
     pub fn dry_run(&self, kind: &str) -> Result<bool, Failure> {
         match self.text("dryRun") {
             None => Ok(false),
@@ -205,7 +213,7 @@ impl Options {
         }
     }
 
-    /// How strictly fields are taken.
+    /// Returns how unknown and duplicate fields are handled.
     pub fn field_validation(&self, kind: &str) -> Result<FieldValidation, Failure> {
         match self.text("fieldValidation") {
             None | Some("Warn") => Ok(FieldValidation::Warn),
@@ -218,7 +226,7 @@ impl Options {
         }
     }
 
-    /// The manager of the fields written: as named, else the client program's name before the first slash.
+    /// Returns the field manager: the parameter, else the name of the client program before the first slash.
     #[must_use]
     pub fn manager<'a>(&'a self, user_agent: &'a str) -> &'a str {
         let program = user_agent.split('/').next().unwrap_or_default();
@@ -248,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_name_resources_objects_and_subresources() {
+    fn paths_are_parsed_to_resources_objects_and_subresources() {
         let rows = [
             ("/api/v1/namespaces", ("", "namespaces", None, None, None)),
             ("/api/v1/namespaces/a", ("", "namespaces", None, Some("a"), None)),
@@ -258,6 +266,7 @@ mod tests {
             ("/apis/g/v1/ws/b%2Fc", ("g", "ws", None, Some("b"), Some("c"))),
             ("/apis/g/v1/watch/ws/b", ("g", "ws", None, Some("b"), None)),
         ];
+
         for (path, (group, plural, namespace, name, subresource)) in rows {
             let target = target(path).unwrap();
             assert_eq!(target.group, group, "{path}");
@@ -266,12 +275,13 @@ mod tests {
             assert_eq!(target.name.as_deref(), name, "{path}");
             assert_eq!(target.subresource.as_deref(), subresource, "{path}");
         }
+
         assert_eq!(Route::parse("/api/v1/a/b/c/d"), Route::Deeper(String::new(), "v1".to_owned()));
         assert_eq!(Route::parse("/nope"), Route::Unknown);
     }
 
     #[test]
-    fn queries_decode() {
+    fn queries_are_decoded() {
         let options = Options::parse(Some("labelSelector=a%3Db,c+in+(d)&watch&limit=x&dryRun=Some"));
         assert_eq!(options.text("labelSelector"), Some("a=b,c in (d)"));
         assert_eq!(options.flag("watch"), Some(true));

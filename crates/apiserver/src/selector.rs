@@ -1,12 +1,14 @@
 //! Label and field selectors.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 use snafu::Snafu;
 
-use crate::names;
-use crate::status::Failure;
+use crate::{names, status::Failure};
 
 /// One requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ enum Requirement {
     Below(String, i64),
 }
 
-/// A label selector; the empty one takes all.
+/// A label selector; the empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -32,7 +34,7 @@ impl LabelSelector {
         parser.selector().map(|requirements| Self { requirements }).map_err(Failure::bad_request)
     }
 
-    /// Whether an object's labels satisfy it.
+    /// Whether an object's labels match.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         let label = |key: &str| object.get("metadata")?.get("labels")?.get(key)?.as_str();
@@ -46,7 +48,7 @@ impl LabelSelector {
         })
     }
 
-    /// Whether it takes all.
+    /// Whether it matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
@@ -57,7 +59,7 @@ fn number(text: Option<&str>) -> Option<i64> {
     text?.parse().ok()
 }
 
-/// The special characters and words of a label selector, and the identifiers between them.
+/// The tokens of a label selector: special characters, keywords, and the identifiers between them.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -76,6 +78,7 @@ fn tokens(text: &str) -> Vec<String> {
         tokens.push(token.to_owned());
         rest = after;
     }
+
     tokens
 }
 
@@ -100,8 +103,9 @@ impl Parser {
         if self.peek().is_empty() {
             return Ok(requirements);
         }
+
         loop {
-            if !is_word(self.peek()) && self.peek() != "!" {
+            if !is_identifier(self.peek()) && self.peek() != "!" {
                 let found = self.peek();
                 return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
             }
@@ -111,7 +115,7 @@ impl Parser {
             match self.next().as_str() {
                 "" => return Ok(requirements),
                 "," => {
-                    if !is_word(self.peek()) && self.peek() != "!" {
+                    if !is_identifier(self.peek()) && self.peek() != "!" {
                         return Err(format!("found '{}', expected: identifier after ','", self.peek()));
                     }
                 }
@@ -125,20 +129,24 @@ impl Parser {
         if negated {
             self.position += 1;
         }
+
         let key = self.next();
-        if !is_word(&key) {
+        if !is_identifier(&key) {
             return Err(format!("found '{key}', expected: identifier"));
         }
+
         if let Some(problem) = names::qualified(&key).first() {
             return Err(format!("<nil>: Invalid value: \"{key}\": {problem}"));
         }
         if negated {
             return Ok(Requirement::Missing(key));
         }
+
         match self.peek() {
             "" | "," => return Ok(Requirement::Exists(key)),
             _ => {}
         }
+
         match self.next().as_str() {
             "=" | "==" => Ok(Requirement::In(key.clone(), self.value(&key)?)),
             "!=" => Ok(Requirement::NotIn(key.clone(), self.value(&key)?)),
@@ -152,11 +160,11 @@ impl Parser {
 
     fn value(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
         let value = match self.peek() {
-            // No value: the empty one.
+            // No value means the empty value.
             "" | "," => String::new(),
             _ => self.next(),
         };
-        if !value.is_empty() && !is_word(&value) {
+        if !value.is_empty() && !is_identifier(&value) {
             return Err(format!("found '{value}', expected: identifier"));
         }
         checked(key, &value)?;
@@ -175,11 +183,12 @@ impl Parser {
         if open != "(" {
             return Err(format!("found '{open}' expected: '('"));
         }
+
         let mut values = BTreeSet::new();
         loop {
             let value = match self.peek() {
                 "," | ")" => String::new(),
-                word if is_word(word) => self.next(),
+                token if is_identifier(token) => self.next(),
                 other => return Err(format!("found '{other}', expected: ',', ')' or identifier")),
             };
             checked(key, &value)?;
@@ -200,37 +209,37 @@ fn checked(key: &str, value: &str) -> Result<(), String> {
     }
 }
 
-fn is_word(token: &str) -> bool {
+fn is_identifier(token: &str) -> bool {
     !matches!(token, "" | "=" | "==" | "!=" | "!" | "(" | ")" | "," | "<" | ">")
 }
 
-/// Why a field selector is refused, in the words of Kubernetes.
+/// Indicates that a field selector is not valid, worded as Kubernetes does.
 #[derive(Debug, PartialEq, Eq, Snafu)]
 pub enum SelectorError {
-    /// It names a field that cannot be selected by.
+    /// The field does not support selection.
     #[snafu(display("field label not supported: {field}"))]
     FindField {
         /// The field.
         field: String,
     },
-    /// One of its terms cannot be read.
+    /// A term cannot be parsed.
     #[snafu(display("invalid selector: '{selector}'; can't understand '{term}'"))]
     ReadTerm {
-        /// The whole.
+        /// The whole selector.
         selector: String,
         /// The term.
         term: String,
     },
 }
 
-/// A field selector: all terms must hold.
+/// A field selector: all terms must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     terms: Vec<(String, String, bool)>,
 }
 
 impl FieldSelector {
-    /// Parses `metadata.name=a,spec.color!=red`; only `supported` fields may be named.
+    /// Parses `metadata.name=a,spec.color!=red`; only `supported` fields are allowed.
     pub fn parse(text: &str, supported: &[String]) -> Result<Self, SelectorError> {
         let mut terms = Vec::new();
         for part in split_terms(text).iter().filter(|part| !part.is_empty()) {
@@ -244,13 +253,13 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// Whether an object satisfies it.
+    /// Whether an object matches.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.terms.iter().all(|(field, value, equal)| (field_text(object, field) == *value) == *equal)
     }
 
-    /// Whether it takes all.
+    /// Whether it matches everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
@@ -263,7 +272,7 @@ fn field_text(object: &Value, field: &str) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Bool(flag)) => flag.to_string(),
         Some(Value::Number(number)) => number.to_string(),
-        // The source of an event is whoever reports it.
+        // The source of an event is its reporting component.
         Some(Value::Object(source)) if field == "source" => {
             let reporter = [source.get("component"), object.get("reportingComponent")];
             let mut names = reporter.into_iter().flatten().filter_map(Value::as_str);
@@ -318,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn label_selectors_select() {
+    fn label_selectors_match() {
         let object = json!({"metadata": {"labels": {"a": "b", "n": "5", "e": ""}}});
         let rows = [
             ("", true),
@@ -337,13 +346,14 @@ mod tests {
             ("a=b,x", false),
             ("in=b", false),
         ];
+
         for (text, expected) in rows {
             assert_eq!(LabelSelector::parse(text).unwrap().matches(&object), expected, "{text}");
         }
     }
 
     #[test]
-    fn bad_label_selectors_are_refused_with_kubernetes_words() {
+    fn invalid_label_selectors_are_rejected_as_by_kubernetes() {
         let rows = [
             ("a===b", "unable to parse requirement: found '=', expected: identifier"),
             ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
@@ -356,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn field_selectors_select() {
+    fn field_selectors_match() {
         let object = json!({"metadata": {"name": "a"}, "spec": {"n": 3, "t": "x,y"}});
         let supported: Vec<String> =
             ["metadata.name", "spec.n", "spec.t"].into_iter().map(str::to_owned).collect();
@@ -366,6 +376,7 @@ mod tests {
             ("spec.n==3", true),
             ("spec.t=x\\,y", true),
         ];
+
         for (text, expected) in rows {
             assert_eq!(FieldSelector::parse(text, &supported).unwrap().matches(&object), expected, "{text}");
         }

@@ -1,54 +1,62 @@
-//! The server's inside: what all verbs share, and the way of a request to its verb.
+//! The server: the state that all verbs share, and the routing of a request to its verb.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE, USER_AGENT},
+};
 use http_body_util::{BodyExt, Limited};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::garbage::{Owners, Work};
-use crate::kinds::{self, definitions, events};
-use crate::registry::{Registry, Resource};
-use crate::reply::{self, Accept, Payload, Reply};
-use crate::request::{Options, Route, Target};
-use crate::status::{Failure, Subject};
-use crate::store::{Key, Scope, Store};
-use crate::{body, discovery, metadata, names, openapi, verbs};
+use crate::{
+    backup, body, discovery,
+    garbage::{Owners, Work},
+    kinds::{self, crds, events},
+    metadata, names, openapi,
+    registry::{Registry, Resource},
+    reply::{self, Accept, Payload, Reply},
+    request::{Options, Route, Target},
+    status::{Failure, Subject},
+    store::{Key, Scope, Store},
+    verbs,
+};
 
-/// Tells the time. Tests give their own.
+/// Returns the current time; replaced in tests.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-/// Makes UIDs. Tests give their own.
+/// Returns a new UID; replaced in tests.
 pub type Uids = Arc<dyn Fn() -> Uuid + Send + Sync>;
-/// Tells whether a token is the administrator's.
-pub type KnowsToken = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+/// Whether a token is the administrator's.
+pub type TokenCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Namespaces that are there from the start.
+/// The namespaces that always exist.
 const FIRST_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// What all verbs share.
+/// How long a client may take to send a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The state that all verbs share.
 pub struct Server {
     /// The objects.
     pub store: Arc<dyn Store>,
     /// The resources.
     pub registry: Registry,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// New UIDs.
+    /// The source of UIDs.
     pub uids: Uids,
-    /// Who owns what.
+    /// The index of dependents by owner.
     pub owners: Owners,
-    /// What is to be cleaned up.
+    /// The queue of cleanup tasks.
     pub work: mpsc::UnboundedSender<Work>,
-    /// For token reviews.
-    pub knows_token: KnowsToken,
-    /// How often a quiet watch is told the version it has reached.
+    /// Checks tokens, for token reviews.
+    pub is_admin_token: TokenCheck,
+    /// How often a quiet watch receives a bookmark.
     pub bookmarks_every: Duration,
 }
 
@@ -58,39 +66,39 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// A request for a resource, with all a verb needs to know.
+/// A request for a resource, with everything that a verb needs.
 #[derive(Debug)]
 pub struct Call {
-    /// What it names.
+    /// The target of the path.
     pub target: Target,
     /// The resource.
     pub resource: Arc<Resource>,
-    /// Its query.
+    /// The query.
     pub options: Options,
-    /// What the client takes.
+    /// The result of content negotiation.
     pub accept: Accept,
-    /// The type of the body.
+    /// The content type of the body.
     pub content_type: String,
-    /// The client program.
+    /// The user agent.
     pub user_agent: String,
     /// The body.
     pub body: Bytes,
 }
 
 impl Call {
-    /// The object's name.
+    /// Returns the name of the object.
     #[must_use]
     pub fn name(&self) -> &str {
         self.target.name.as_deref().unwrap_or_default()
     }
 
-    /// The namespace, empty if there is none.
+    /// Returns the namespace, empty if there is none.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.target.namespace.as_deref().unwrap_or_default()
     }
 
-    /// The key of the object named.
+    /// Returns the key of the requested object.
     #[must_use]
     pub fn key(&self) -> Key {
         Key {
@@ -100,13 +108,13 @@ impl Call {
         }
     }
 
-    /// The objects a list names.
+    /// Returns the scope of a list.
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope { resource: Arc::clone(&self.resource.storage), namespace: self.target.namespace.clone() }
     }
 
-    /// 404 for the object named.
+    /// Returns the 404 failure for the requested object.
     #[must_use]
     pub fn not_found(&self) -> Failure {
         Failure::not_found(self.resource.subject(), self.name())
@@ -114,13 +122,13 @@ impl Call {
 }
 
 impl Server {
-    /// The time.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// Makes what every cluster has, serves the definitions that are stored, and learns who owns what.
+    /// Creates the standard namespaces, serves the stored CRDs, and builds the index of owners.
     pub async fn start(self: &Arc<Self>) -> Result<(), Failure> {
         let served = self.registry.served();
         let namespaces = served.find("", "v1", "namespaces").cloned().ok_or_else(Failure::no_resource)?;
@@ -131,28 +139,30 @@ impl Server {
                 _ => {}
             }
         }
-        for definition in self.definitions() {
-            if definitions::established(&definition) {
-                let name = metadata::text(&definition, "name");
-                self.registry.define(name, || definitions::resources(&definition));
+
+        for crd in self.crds() {
+            if crds::established(&crd) {
+                let name = metadata::text(&crd, "name");
+                self.registry.define(name, || crds::resources(&crd));
             } else {
-                // The process may have ended between its two steps.
-                self.define(&definition, false).await;
+                // The process may have ended between the two steps.
+                self.define(&crd, false).await;
             }
         }
-        crate::garbage::learn(self);
+
+        crate::garbage::build_index(self);
         Ok(())
     }
 
-    /// All definitions stored.
+    /// Returns all stored CRDs.
     #[must_use]
-    pub fn definitions(&self) -> Vec<Value> {
-        let scope = Scope { resource: Arc::from(definitions::STORED_IN), namespace: None };
+    pub fn crds(&self) -> Vec<Value> {
+        let scope = Scope { resource: Arc::from(crds::STORED_IN), namespace: None };
         let page = self.store.list(&scope, None, None, None).unwrap_or_default();
         page.entries.iter().map(|(_, entry)| crate::store::document::parse(&entry.bytes)).collect()
     }
 
-    /// Refuses writes into a namespace that is not there or is going away.
+    /// Rejects writes into a namespace that does not exist or is being deleted.
     pub fn check_namespace(&self, resource: &Resource, name: &str, namespace: &str) -> Result<(), Failure> {
         let key =
             Key { resource: Arc::from("/namespaces"), namespace: String::new(), name: namespace.to_owned() };
@@ -168,7 +178,7 @@ impl Server {
         Ok(())
     }
 
-    /// Removes events past their time.
+    /// Deletes expired events.
     pub async fn expire_events(&self) {
         let scope = Scope { resource: Arc::from(events::STORED_IN), namespace: None };
         let page = self.store.list(&scope, None, None, None).unwrap_or_default();
@@ -177,30 +187,40 @@ impl Server {
         for (_, entry) in page.entries {
             let event = crate::store::document::parse(&entry.bytes);
             if events::expired(&event, self.now()) {
-                verbs::delete::purge(self, resource, &crate::registry::key(resource, &event)).await;
+                let key = crate::registry::key(resource, &event);
+                verbs::delete::purge(self, resource, &key, entry.version).await;
             }
         }
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub async fn handle(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
         let (parts, body) = request.into_parts();
-        // Read even where it is not used: a connection whose request is left unread cannot carry the next.
-        let body = match parts.method {
-            Method::GET | Method::HEAD => Ok(Bytes::new()),
-            _ => read(body).await,
+        if let Some(user) = impersonated(&parts.headers) {
+            return reply::failure(&Failure::impersonation(user));
+        }
+
+        let route = Route::parse(parts.uri.path());
+        // Only resources have bodies. One is read even if it is not used: a connection with an unread body
+        // cannot carry the next request.
+        let body = match (&parts.method, &route) {
+            (&Method::GET | &Method::HEAD, _) => Ok(Bytes::new()),
+            (_, Route::Resource(_)) => read(body).await,
+            _ => Ok(Bytes::new()),
         };
+
         let body = match body {
             Ok(body) => body,
             Err(failure) => return reply::failure(&failure),
         };
+
         let header = |name| text(&parts.headers, name);
-        let route = Route::parse(parts.uri.path());
         let accept = self.check_accept(&parts.method, &route, header(ACCEPT));
         let accept = match accept.and_then(|()| Accept::parse(header(ACCEPT))) {
             Ok(accept) => accept,
             Err(failure) => return reply::failure(&failure),
         };
+
         let options = Options::parse(parts.uri.query());
         let reply = match route {
             Route::Resource(target) => {
@@ -224,13 +244,14 @@ impl Server {
             Route::Deeper(group, version) => unknown_resource(&self.registry.served(), &group, &version),
             route => self.document(&parts.method, &route, accept),
         };
+
         match reply {
             Ok(reply) => reply.into_response(accept.syntax),
             Err(failure) => reply::failure(&failure),
         }
     }
 
-    /// Refuses answers that the router before the built-in kinds does not know.
+    /// Rejects media types that the router in front of the built-in kinds does not support.
     fn check_accept(&self, method: &Method, route: &Route, header: Option<&str>) -> Result<(), Failure> {
         let Route::Resource(target) = route else { return Ok(()) };
         let served = self.registry.served();
@@ -242,6 +263,18 @@ impl Server {
         }
     }
 
+    /// Answers a probe. As in Kubernetes, the reason is in the log and not in the answer, which anyone may ask for.
+    fn health(&self, path: &str) -> Reply {
+        if path.contains('/') && !path.ends_with("/ping") {
+            return Reply::page_not_found();
+        }
+        if path.starts_with("livez") || self.store.problem().is_none() {
+            return Reply::new(StatusCode::OK, Payload::Text("ok"));
+        }
+        let text = "[-]store failed: reason withheld; see the log of the server\nreadyz check failed\n";
+        Reply::new(StatusCode::INTERNAL_SERVER_ERROR, Payload::Text(text))
+    }
+
     fn document(&self, method: &Method, route: &Route, accept: Accept) -> Result<Reply, Failure> {
         if method != Method::GET && method != Method::HEAD {
             return Err(Failure::method_not_allowed());
@@ -250,7 +283,8 @@ impl Server {
         match route {
             Route::Root => Ok(Reply::value(discovery::paths(&served))),
             Route::Version => Ok(Reply::value(discovery::version())),
-            Route::Health(path) => Ok(health(path)),
+            Route::Health(path) => Ok(self.health(path)),
+            Route::Backup => Ok(backup::reply(self.store.snapshot(), self.now())),
             Route::CoreVersions if accept.aggregated => Ok(discovery::aggregated(&served, true)),
             Route::Groups if accept.aggregated => Ok(discovery::aggregated(&served, false)),
             Route::CoreVersions => Ok(Reply::value(discovery::core_versions())),
@@ -282,16 +316,17 @@ impl Server {
 
     async fn resource(self: &Arc<Self>, method: &Method, call: &Call) -> Result<Reply, Failure> {
         let resource = Arc::clone(&call.resource);
-        if misplaced(&resource, &call.target, method) {
+        if is_wrong_scope(&resource, &call.target, method) {
             return if resource.kind_rules().is_none() {
                 Ok(Reply::page_not_found())
             } else if resource.namespaced && call.target.name.is_none() {
-                // The list of all namespaces has this path.
+                // This is also the path of the list of all namespaces.
                 Err(Failure::method_not_allowed())
             } else {
                 Err(Failure::no_resource())
             };
         }
+
         let warning = resource.deprecation.as_slice();
         let mut reply = self.verb(method, call).await.map_err(|failure| failure.after(warning))?;
         reply.warnings.splice(..0, warning.iter().cloned());
@@ -307,24 +342,28 @@ impl Server {
                 _ => Err(Failure::method_not_allowed()),
             };
         }
+
         let known = match subresource {
             None | Some("status") => subresource.is_none() || call.resource.status,
             Some("scale") => call.resource.scale.is_some(),
             Some("finalize") => call.resource.kind == "Namespace" && call.resource.group.is_empty(),
             Some(_) => false,
         };
+
         if !known {
-            // Kubernetes says so too: an unknown subresource of a custom resource is an object that is not there.
+            // As in Kubernetes: an unknown subresource of a custom resource is an object that does not exist.
             return Err(match call.resource.kind_rules() {
                 None => call.not_found(),
                 Some(_) => Failure::no_resource(),
             });
         }
+
         let problems = names::segment(call.name());
         if !problems.is_empty() {
             let (name, problems) = (call.name(), problems.join(";"));
             return Err(Failure::bad_request(format!("Name parameter invalid: \"{name}\": {problems}")));
         }
+
         let watching = call.target.watching || call.options.flag("watch") == Some(true);
         match (method, named, subresource) {
             (&Method::GET | &Method::HEAD, true, Some("scale")) => verbs::scale::get(self, call),
@@ -333,7 +372,7 @@ impl Server {
             (&Method::GET | &Method::HEAD, true, _) => verbs::get::get(self, call),
             (&Method::GET | &Method::HEAD, false, _) => verbs::list::list(self, call).await,
             (&Method::POST, false, _) => verbs::create::create(self, call).await,
-            // The body alone says what is created; the router of custom resources does not look at the name.
+            // Only the body determines what is created; the router of custom resources ignores the name.
             (&Method::POST, true, None) if call.resource.kind_rules().is_none() => {
                 verbs::create::create(self, call).await
             }
@@ -358,10 +397,10 @@ impl Server {
         }
     }
 
-    /// What a write means beyond its object: owners, namespaces, definitions.
+    /// Handles the effects of a write on owners, namespaces and CRDs.
     pub async fn written(&self, resource: &Resource, old: Option<&Value>, new: &Value, removed: bool) {
         let key = crate::registry::key(resource, new);
-        self.owners.note(&key, old, (!removed).then_some(new));
+        self.owners.record(&key, old, (!removed).then_some(new));
         let lost_owner = removed || metadata::deleting(new);
         let has_owners = new.pointer("/metadata/ownerReferences").is_some();
         if removed {
@@ -375,6 +414,7 @@ impl Server {
         } else if has_owners && old.is_none() {
             let _ = self.work.send(Work::Check(key.clone()));
         }
+
         if lost_owner && !removed {
             let _ = self.work.send(Work::Deleting(key.clone()));
         }
@@ -382,38 +422,41 @@ impl Server {
         {
             let _ = self.work.send(Work::Namespace(namespace.clone()));
         }
+
         if &*resource.storage == "/namespaces" && !removed && metadata::deleting(new) {
             let _ = self.work.send(Work::Namespace(key.name.clone()));
         }
-        if &*resource.storage == definitions::STORED_IN {
+        if &*resource.storage == crds::STORED_IN {
             self.define(new, removed).await;
         } else if removed && resource.terminating {
-            let _ = self.work.send(Work::Definition(format!("{}.{}", resource.plural, resource.group)));
+            let _ = self.work.send(Work::Crd(format!("{}.{}", resource.plural, resource.group)));
         }
     }
 
-    /// Serves what a definition says, or no longer says, from now on.
-    async fn define(&self, definition: &Value, removed: bool) {
-        let name = metadata::text(definition, "name").to_owned();
+    /// Updates the resources that are served for a CRD.
+    async fn define(&self, crd: &Value, removed: bool) {
+        let name = metadata::text(crd, "name").to_owned();
         let mut status = Value::Null;
-        // Not what was written, but what is stored now: another write may have come between.
+        // Reads the stored object rather than the written one: another write may have come in between.
         self.registry.define(&name, || {
-            let definitions = self.definitions();
-            let stored = definitions.iter().find(|stored| metadata::text(stored, "name") == name);
+            let crds = self.crds();
+            let stored = crds.iter().find(|stored| metadata::text(stored, "name") == name);
             let Some(mut stored) = stored.cloned() else { return Vec::new() };
-            status = definitions::status(&stored, &definitions, self.now());
+            status = crds::status(&stored, &crds, self.now());
             if let Some(members) = stored.as_object_mut() {
                 members.insert("status".to_owned(), status.clone());
             }
-            definitions::resources(&stored)
+            crds::resources(&stored)
         });
+
         if removed || status.is_null() {
             return;
         }
-        if metadata::deleting(definition) {
-            let _ = self.work.send(Work::Definition(name.clone()));
+        if metadata::deleting(crd) {
+            let _ = self.work.send(Work::Crd(name.clone()));
         }
-        if definition.get("status") != Some(&status) {
+
+        if crd.get("status") != Some(&status) {
             let set = move |object: &mut Value| {
                 if let Some(members) = object.as_object_mut() {
                     members.insert("status".to_owned(), status.clone());
@@ -421,7 +464,7 @@ impl Server {
             };
             let served = self.registry.served();
             if let Some(resource) = served.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") {
-                let key = crate::registry::key(resource, definition);
+                let key = crate::registry::key(resource, crd);
                 verbs::write::amend(self, resource, &key, "status", set).await;
             }
         }
@@ -436,13 +479,6 @@ fn text(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-fn health(path: &str) -> Reply {
-    if path.contains('/') && !path.ends_with("/ping") {
-        return Reply::page_not_found();
-    }
-    Reply::new(StatusCode::OK, Payload::Text("ok"))
-}
-
 fn unknown_resource(served: &crate::registry::Served, group: &str, version: &str) -> Result<Reply, Failure> {
     let built_in = kinds::all().any(|kind| kind.group == group && kind.version == version);
     if built_in && served.has(group, version) {
@@ -451,18 +487,26 @@ fn unknown_resource(served: &crate::registry::Served, group: &str, version: &str
     Ok(Reply::page_not_found())
 }
 
-/// Whether the path does not fit the resource's scope.
-fn misplaced(resource: &Resource, target: &Target, method: &Method) -> bool {
+/// Whether the path does not match the resource's scope.
+fn is_wrong_scope(resource: &Resource, target: &Target, method: &Method) -> bool {
     match (resource.namespaced, &target.namespace) {
         (false, Some(_)) => true,
-        // Without a namespace only lists and watches of all namespaces make sense.
+        // Without a namespace, only lists and watches across all namespaces are possible.
         (true, None) => target.name.is_some() || !matches!(*method, Method::GET | Method::HEAD),
         _ => false,
     }
 }
 
+/// Returns the user of a request that impersonates one: every request acts as the administrator here.
+fn impersonated(headers: &HeaderMap) -> Option<&str> {
+    let name = headers.keys().find(|name| name.as_str().starts_with("impersonate-"))?;
+    Some(text(headers, http::HeaderName::from_static("impersonate-user")).unwrap_or_else(|| name.as_str()))
+}
+
 async fn read(body: Body) -> Result<Bytes, Failure> {
-    match Limited::new(body, body::LIMIT).collect().await {
+    let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, body::LIMIT).collect());
+    let Ok(read) = reading.await else { return Err(Failure::slow_body(BODY_TIMEOUT.as_secs())) };
+    match read {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Failure::too_large(body::LIMIT)),
         Err(error) => Err(Failure::bad_request(format!("failed to read the body: {error}"))),

@@ -1,25 +1,28 @@
-//! The errors of the API: the `Status` object, one constructor for every standard reason.
+//! The errors of the API: the `Status` object, with one constructor for every standard reason.
+
+use std::collections::HashSet;
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
+use vitistack_schema::{
+    Cause, CauseReason,
+    managed_fields::{Conflict, conflict_message},
+};
 
-use crate::managed_fields::{Conflict, conflict_message};
-use crate::schema::Cause;
-
-/// A request that failed, as the client is told.
+/// A failed request, as the client sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     /// The HTTP status.
     pub code: StatusCode,
-    /// The machine-readable reason; empty where Kubernetes gives none.
+    /// The machine-readable reason; empty where Kubernetes has none.
     pub reason: &'static str,
-    /// What a person reads.
+    /// The message for people.
     pub message: String,
-    /// What it is about.
+    /// The `details` of the Status.
     pub details: Option<Value>,
-    /// The token with which an expired list can go on.
+    /// The token with which an expired list can be continued.
     pub continuation: Option<String>,
-    /// Texts for `Warning` headers.
+    /// The texts of `Warning` headers.
     pub warnings: Box<[String]>,
 }
 
@@ -31,12 +34,12 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A group and a resource or kind, as messages name it: `widgets.example.com`, `namespaces`.
+/// A group and a resource or kind, as in messages: `widgets.example.com`, `namespaces`.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// The group, empty for the core.
+    /// The group, empty for the core group.
     pub group: &'a str,
-    /// The plural, or the kind where Kubernetes speaks of the kind.
+    /// The plural, or the kind where Kubernetes uses the kind.
     pub name: &'a str,
 }
 
@@ -70,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// The same with what was noted before it failed.
+    /// Adds warnings that were recorded before the failure.
     #[must_use]
     pub fn after(mut self, warnings: &[String]) -> Self {
         self.warnings = warnings.iter().chain(&self.warnings).cloned().collect();
@@ -82,14 +85,14 @@ impl Failure {
         self
     }
 
-    /// 404: no such object.
+    /// 404: the object does not exist.
     #[must_use]
     pub fn not_found(subject: Subject<'_>, name: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{subject} \"{name}\" not found"))
             .about(subject, name)
     }
 
-    /// 404: no such resource.
+    /// 404: the resource does not exist.
     #[must_use]
     pub fn no_resource() -> Self {
         let mut failure =
@@ -98,14 +101,14 @@ impl Failure {
         failure
     }
 
-    /// 409: the name is taken.
+    /// 409: the object already exists.
     #[must_use]
     pub fn already_exists(subject: Subject<'_>, name: &str) -> Self {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", format!("{subject} \"{name}\" already exists"))
             .about(subject, name)
     }
 
-    /// 409: the name is taken by an object that is going away.
+    /// 409: the object already exists and is being deleted.
     #[must_use]
     pub fn being_deleted(subject: Subject<'_>, name: &str) -> Self {
         let mut failure = Self::already_exists(subject, name);
@@ -113,14 +116,14 @@ impl Failure {
         failure
     }
 
-    /// 409: the change was computed from something that is no longer true.
+    /// 409: a precondition of the change no longer holds.
     #[must_use]
     pub fn conflict(subject: Subject<'_>, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {subject} \"{name}\": {why}");
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(subject, name)
     }
 
-    /// 409: the object was changed meanwhile.
+    /// 409: the object has been modified.
     #[must_use]
     pub fn modified(subject: Subject<'_>, name: &str) -> Self {
         let why =
@@ -143,21 +146,19 @@ impl Failure {
         failure
     }
 
-    /// 422: the object, named by its kind, breaks rules.
+    /// 422: the object, identified by its kind, is not valid.
     #[must_use]
     pub fn invalid(kind: Subject<'_>, name: &str, causes: &[Cause]) -> Self {
         let lines: Vec<String> =
             causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-        let mut unique = Vec::with_capacity(lines.len());
-        for line in lines {
-            if !unique.contains(&line) {
-                unique.push(line);
-            }
-        }
+        let mut known = HashSet::with_capacity(lines.len());
+        let unique: Vec<&str> = lines.iter().map(String::as_str).filter(|line| known.insert(*line)).collect();
+
         let joined = match unique.as_slice() {
-            [one] => one.clone(),
+            [one] => (*one).to_owned(),
             many => format!("[{}]", many.join(", ")),
         };
+
         let mut details = kind.details(name);
         let causes: Vec<Value> = causes
             .iter()
@@ -165,23 +166,25 @@ impl Failure {
                 json!({"reason": cause.reason.as_str(), "message": cause.message, "field": cause.field})
             })
             .collect();
+
         details.insert("causes".to_owned(), Value::Array(causes));
         let mut failure = Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "Invalid",
             format!("{kind} \"{name}\" is invalid: {joined}"),
         );
+
         failure.details = Some(Value::Object(details));
         failure
     }
 
-    /// 422: a parameter of the request breaks rules.
+    /// 422: a parameter of the request is not valid.
     #[must_use]
     pub fn invalid_options(options: &str, causes: &[Cause]) -> Self {
         Self::invalid(Subject { group: "meta.k8s.io", name: options }, "", causes)
     }
 
-    /// 422 without a word why, as Kubernetes answers a JSON patch that does not apply.
+    /// 422 without a reason in the message, as Kubernetes responds to a JSON patch that does not apply.
     #[must_use]
     pub fn rejected() -> Self {
         let mut failure = Self::new(
@@ -211,7 +214,34 @@ impl Failure {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(subject, name)
     }
 
-    /// 403: nothing new in a namespace that is being deleted.
+    /// 403: the request impersonates a user, which this server does not support.
+    #[must_use]
+    pub fn impersonation(user: &str) -> Self {
+        let why = "this server does not support impersonation, because every client is the administrator: remove the Impersonate-* headers (--as, --as-group)";
+        Self::forbidden(Subject { group: "", name: "users" }, user, why)
+    }
+
+    /// 408: the client did not send the body in time.
+    #[must_use]
+    pub fn slow_body(seconds: u64) -> Self {
+        let message = format!("the body of the request was not received within {seconds} seconds");
+        Self::new(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
+    }
+
+    /// 422: the object is nested too deeply to be stored.
+    #[must_use]
+    pub fn too_deep(kind: Subject<'_>, name: &str, limit: usize) -> Self {
+        let cause = Cause {
+            field: "<nil>".to_owned(),
+            reason: CauseReason::FieldValueInvalid,
+            message: format!(
+                "Invalid value: the object or its managedFields are nested deeper than {limit} levels"
+            ),
+        };
+        Self::invalid(kind, name, &[cause])
+    }
+
+    /// 403: the namespace is being deleted.
     #[must_use]
     pub fn terminating(subject: Subject<'_>, name: &str, namespace: &str) -> Self {
         let why =
@@ -226,7 +256,7 @@ impl Failure {
         failure
     }
 
-    /// 405 for a subresource that does not take the verb.
+    /// 405 for a subresource that does not support the verb.
     #[must_use]
     pub fn not_supported(subject: Subject<'_>, verb: &str) -> Self {
         let mut failure = Self::method_not_allowed();
@@ -257,7 +287,7 @@ impl Failure {
         )
     }
 
-    /// 406 of the router before the built-in kinds.
+    /// 406 of the router in front of the built-in kinds.
     #[must_use]
     pub fn no_representation(listing: bool) -> Self {
         let streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
@@ -270,7 +300,7 @@ impl Failure {
         failure
     }
 
-    /// 415 of the router before the built-in kinds.
+    /// 415 of the router in front of the built-in kinds.
     #[must_use]
     pub fn unroutable_media_type() -> Self {
         let mut failure = Self::unsupported_media_type("");
@@ -279,7 +309,7 @@ impl Failure {
         failure
     }
 
-    /// 410: too old.
+    /// 410: the version is too old.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
@@ -294,13 +324,13 @@ impl Failure {
         )
     }
 
-    /// 413 for a reason of its own.
+    /// 413 with a specific message.
     #[must_use]
     pub fn too_large_because(why: String) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", why)
     }
 
-    /// 415, with the types that would do.
+    /// 415, with the supported types.
     #[must_use]
     pub fn unsupported_media_type(accepted: &str) -> Self {
         Self::new(
@@ -324,7 +354,7 @@ impl Failure {
         failure
     }
 
-    /// 500 with the standard words.
+    /// 500 with the standard message.
     #[must_use]
     pub fn internal(message: &str) -> Self {
         let mut failure = Self::new(
@@ -336,12 +366,12 @@ impl Failure {
         failure
     }
 
-    /// 500 without a reason: Kubernetes answers so where an error passes through it untranslated.
+    /// 500 without a reason, as Kubernetes responds where it passes on an internal error.
     pub fn plain(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// 504: the version asked for is not there yet.
+    /// 504: the requested version has not been reached yet.
     #[must_use]
     pub fn version_too_large(asked: u64, current: u64) -> Self {
         let mut failure = Self::new(
@@ -354,7 +384,7 @@ impl Failure {
         failure
     }
 
-    /// 504: no answer in time.
+    /// 504: the request timed out.
     #[must_use]
     pub fn timeout() -> Self {
         Self::new(
@@ -364,13 +394,14 @@ impl Failure {
         )
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     #[must_use]
     pub fn to_value(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "code": self.code.as_u16(),
         });
+
         if let Value::Object(members) = &mut status {
             if !self.reason.is_empty() {
                 members.insert("reason".to_owned(), self.reason.into());
@@ -382,6 +413,7 @@ impl Failure {
                 members.insert("metadata".to_owned(), json!({"continue": token}));
             }
         }
+
         status
     }
 }
@@ -389,10 +421,10 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::CauseReason;
+    use vitistack_schema::CauseReason;
 
     #[test]
-    fn messages_name_the_group_only_where_there_is_one() {
+    fn messages_omit_an_empty_group() {
         let core = Subject { group: "", name: "namespaces" };
         assert_eq!(Failure::not_found(core, "x").message, "namespaces \"x\" not found");
         let custom = Subject { group: "example.com", name: "widgets" };
@@ -400,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_causes_are_told_once_but_listed_all() {
+    fn the_message_omits_duplicate_causes() {
         let cause = || Cause {
             field: "metadata.uid".to_owned(),
             reason: CauseReason::FieldValueInvalid,

@@ -1,4 +1,4 @@
-//! Tables: what kubectl prints of a list.
+//! Tables: what kubectl prints for a list.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,45 +8,45 @@ use crate::kinds::cells;
 /// A column of a built-in kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// The heading.
+    /// The header.
     pub name: &'static str,
     /// The type of its cells.
     pub kind: &'static str,
-    /// Their format.
+    /// The format of its cells.
     pub format: &'static str,
-    /// What it shows.
+    /// The description.
     pub description: &'static str,
-    /// 0 to be shown always, more for `-o wide`.
+    /// 0 for always shown, more for `-o wide`.
     pub priority: i64,
 }
 
 /// A column of a custom resource.
 #[derive(Clone, Debug)]
 pub struct PathColumn {
-    /// The heading.
+    /// The header.
     pub name: String,
     /// The type of its cells.
     pub kind: String,
-    /// Their format.
+    /// The format of its cells.
     pub format: String,
-    /// What it shows.
+    /// The description.
     pub description: String,
-    /// 0 to be shown always, more for `-o wide`.
+    /// 0 for always shown, more for `-o wide`.
     pub priority: i64,
-    /// Where the value is.
+    /// The JSON path of the value.
     pub path: String,
 }
 
 /// The columns of a resource.
 #[derive(Clone, Debug)]
 pub enum Columns {
-    /// Those of a built-in kind, and the function that fills a row.
+    /// The columns of a built-in kind, and the function that fills a row.
     BuiltIn(&'static [Column], fn(&Value, Timestamp) -> Vec<Value>),
-    /// Those of a definition.
+    /// The columns of a CRD.
     Paths(Vec<PathColumn>),
 }
 
-/// What of each object a row carries along.
+/// The part of each object that a row includes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Include {
     /// Nothing.
@@ -59,9 +59,9 @@ pub enum Include {
 }
 
 impl Columns {
-    /// The headings.
+    /// Returns the column definitions.
     #[must_use]
-    pub fn definitions(&self) -> Vec<Value> {
+    pub fn column_definitions(&self) -> Vec<Value> {
         let definition = |name: &str, kind: &str, format: &str, description: &str, priority: i64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
         match self {
             Self::BuiltIn(columns, _) => columns
@@ -96,7 +96,7 @@ impl Columns {
         }
     }
 
-    /// One row.
+    /// Returns one row.
     #[must_use]
     pub fn row(&self, object: &Value, include: Include, now: Timestamp) -> Value {
         let carried = match include {
@@ -107,17 +107,17 @@ impl Columns {
         json!({"cells": self.cells(object, now), "object": carried})
     }
 
-    /// A whole table; `metadata` is that of the list.
+    /// Returns a whole table; `metadata` is that of the list.
     #[must_use]
     pub fn table(&self, rows: &[Value], metadata: &Value) -> Value {
         json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-            "columnDefinitions": self.definitions(), "rows": rows,
+            "columnDefinitions": self.column_definitions(), "rows": rows,
         })
     }
 }
 
-/// An object reduced to its metadata.
+/// Returns an object reduced to its metadata.
 #[must_use]
 pub fn partial(object: &Value) -> Value {
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
@@ -150,14 +150,14 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// How long ago a time was, as kubectl says it.
+/// Formats the age of a time, as kubectl does.
 #[must_use]
 pub fn age_of(time: &str, now: Timestamp) -> String {
     let Ok(then) = time.parse::<Timestamp>() else { return "<unknown>".to_owned() };
     duration(now.as_second() - then.as_second())
 }
 
-/// A number of seconds in the two units that matter.
+/// Formats seconds in the two most significant units.
 #[must_use]
 pub fn duration(seconds: i64) -> String {
     let pair = |first: i64, one: &str, second: i64, two: &str| {
@@ -179,7 +179,7 @@ pub fn duration(seconds: i64) -> String {
     }
 }
 
-/// The values a JSON path names: names, `[n]`, `[*]`, `['name']`, and filters `[?(@.a=="b")]`.
+/// Returns the values at a JSON path: names, `[n]`, `[*]`, `['name']`, and filters `[?(@.a=="b")]`.
 #[must_use]
 pub fn find<'a>(object: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut found = vec![object];
@@ -200,10 +200,11 @@ pub fn find<'a>(object: &'a Value, path: &str) -> Vec<&'a Value> {
             found = found.into_iter().flat_map(|value| named(value, &name)).collect();
         }
     }
+
     found
 }
 
-/// The name a path begins with, `\.` being a dot inside it.
+/// Returns the first name of a path; `\.` is a dot inside it.
 fn name_at(path: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = path.char_indices();
@@ -243,10 +244,12 @@ fn bracket<'a>(value: &'a Value, step: &str) -> Vec<&'a Value> {
     if let Some(filter) = step.strip_prefix("?(").and_then(|filter| filter.strip_suffix(')')) {
         return items().filter(|item| holds(item, filter)).collect();
     }
+
     let quoted = step.strip_prefix(['\'', '"']).and_then(|step| step.strip_suffix(['\'', '"']));
     if let Some(name) = quoted {
         return named(value, name);
     }
+
     if step == "*" || step == ":" {
         return named(value, "*");
     }
@@ -255,6 +258,7 @@ fn bracket<'a>(value: &'a Value, step: &str) -> Vec<&'a Value> {
     let index = usize::try_from(index)
         .ok()
         .or_else(|| length.checked_sub(usize::try_from(index.unsigned_abs()).ok()?));
+
     index.and_then(|index| value.as_array()?.get(index)).into_iter().collect()
 }
 
@@ -265,6 +269,7 @@ fn holds(item: &Value, filter: &str) -> bool {
     let Some(((left, right), operator)) = split else {
         return !find(item, filter.trim().trim_start_matches('@')).is_empty();
     };
+
     let found = find(item, left.trim().trim_start_matches('@'));
     let Some(value) = found.first() else { return false };
     let right = right.trim();
@@ -274,6 +279,7 @@ fn holds(item: &Value, filter: &str) -> bool {
         (Some(value), Ok(wanted)) => value.partial_cmp(&wanted),
         _ => Some(plain(value).as_str().cmp(wanted)),
     };
+
     match operator {
         "==" => order.is_some_and(std::cmp::Ordering::is_eq),
         "!=" => order.is_some_and(std::cmp::Ordering::is_ne),
@@ -294,6 +300,7 @@ mod tests {
             "spec": {"a": "x", "list": [{"n": "one", "v": 1}, {"n": "two", "v": 2}], "dotted.name": true},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
+
         let rows = [
             (".spec.a", json!(["x"])),
             ("spec.a", json!(["x"])),
@@ -309,13 +316,14 @@ mod tests {
             (".spec.list[9]", json!([])),
             (".spec.list[-9]", json!([])),
         ];
+
         for (path, expected) in rows {
             assert_eq!(json!(find(&object, path)), expected, "{path}");
         }
     }
 
     #[test]
-    fn durations_read_as_kubectl_prints_them() {
+    fn durations_are_printed_as_by_kubectl() {
         let rows = [
             (-5, "<invalid>"),
             (0, "0s"),

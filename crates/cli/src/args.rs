@@ -1,4 +1,4 @@
-//! The arguments of the command line, and the only place that reads the environment.
+//! The arguments of the command line. Only this module reads the environment.
 
 use std::{io::IsTerminal, path::PathBuf};
 
@@ -27,19 +27,24 @@ use crate::{
         watch::WatchArgs,
         why::WhyArgs,
     },
-    output::{AnswerFormat, OutputFormat, Terminal},
+    printing::{OutputFormat, Terminal},
 };
 
-/// Hypervisors, clouds and bare metal as one declarative platform on the Kubernetes API.
+/// Manage hypervisors, clouds and bare metal as one declarative platform on the Kubernetes API
 #[derive(Debug, Parser)]
 #[command(
     name = "vitistack",
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 done, 1 failed, 2 there is a change, 3 only a part of the answer could be had, 64 the command line is wrong."
+    after_help = "Exit status:
+  0   success
+  1   failure
+  2   changes pending
+  3   partial result
+  64  usage error"
 )]
 pub struct Arguments {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -47,110 +52,115 @@ pub struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run everything on this machine: control plane, operators and a simulated datacenter
+    /// Run the control plane, the operators and a simulated datacenter on this computer
     Up(UpArgs),
-    /// List objects, or show one
+    /// Display one or many objects
     Get(GetArgs),
-    /// Show one object with everything around it
+    /// Show details of an object and its related objects
     Describe(DescribeArgs),
-    /// Say why an object is as it is, and what stands in its way
+    /// Explain an object's state and what is blocking it
     Why(WhyArgs),
-    /// Show what operators told of objects
+    /// Show events for VitiStack objects
     Events(EventsArgs),
-    /// Follow objects as they change
+    /// Watch objects for changes
     Watch(WatchArgs),
     /// Run operators until interrupted
     Run(RunArgs),
-    /// Print the definitions (CRDs) of every kind, or of those named
+    /// Print the CustomResourceDefinitions (CRDs) of all or some kinds
     Crds(CrdsArgs),
-    /// Print the roles for people and operators
-    #[command(after_help = "Example:\n  vitistack rbac | kubectl apply --server-side -f -")]
+    /// Print the roles for users and operators
+    #[command(after_help = "Examples:
+  # Install the roles
+  vitistack rbac | kubectl apply --server-side -f -")]
     Rbac,
-    /// Print the operators as a Deployment, with all that it needs besides definitions and roles
+    /// Print the Deployment of the operators and the objects it requires
     Manager(ManagerArgs),
-    /// Print sample manifests, or list their names
+    /// Print sample manifests
     Samples(SamplesArgs),
-    /// Tell what this build serves, and what is still missing
+    /// Show the kinds and manifests in this build
     Summary,
-    /// Switch machines on or off, or restart them
+    /// Power machines on or off, or restart them
     Power(PowerArgs),
-    /// Stop all action on objects
+    /// Pause reconciliation of objects
     Pause(PauseArgs),
-    /// Let action on objects go on
+    /// Resume reconciliation of objects
     Resume(ResumeArgs),
-    /// Give a restored or moved Machine the real machine whose identity it carries
+    /// Attach a restored Machine to its existing backing machine
     Adopt(AdoptArgs),
-    /// Let go of a machine: its object goes, the real machine stays
+    /// Stop managing a machine and keep the backing machine and its disks
     Release(ReleaseArgs),
-    /// Show what files would change, and what that costs, without changing it
+    /// Preview the changes that applying files would make, and their cost
     Plan(PlanArgs),
-    /// Show what a Machine becomes on KubeVirt, without making it
+    /// Print the objects that would be created for a Machine
     Render(RenderArgs),
-    /// Print every object so that it can be restored elsewhere
+    /// Print all objects as manifests for backup or migration
     Export(ExportArgs),
-    /// Look at a cluster for everything that the operators need
+    /// Check that a cluster is ready for the operators
     Doctor(DoctorArgs),
-    /// Print the script that completes these commands in a shell
+    /// Generate shell completions
     Completion(CompletionArgs),
-    /// Write a page for each command, for `man`
+    /// Generate man pages
     Man(ManArgs),
-    /// Serve the embedded Kubernetes API on loopback until interrupted
-    #[command(hide = true)]
+    /// Serve, back up or restore the embedded Kubernetes API
     Apiserver(ApiserverArgs),
 }
 
-/// Which cluster, and which namespace of it; flatten it into a command that asks one.
+/// The cluster and the namespace; flatten it into a command that talks to a cluster.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
-    /// Kubeconfig of the cluster; without it a running `vitistack up` of this directory, the pod's own cluster, or ~/.kube/config
+    /// Path to the kubeconfig file (default: that of a running "vitistack up" in this directory, the service account of the pod, or ~/.kube/config)
     #[arg(long, env = "KUBECONFIG", hide_env_values = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Context of the kubeconfig; its current one when absent
+    /// Kubeconfig context (default: current context)
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
-    /// Namespace to look at; that of the context when absent
+    /// Namespace (default: the namespace of the context)
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
 }
 
-/// Whether to look at every namespace; flatten it beside [`ClusterArgs`] where that makes sense.
+/// The choice of all namespaces; flatten it beside [`ClusterArgs`].
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Cluster")]
 pub struct AllNamespacesArgs {
-    /// Look at all namespaces
+    /// Select objects in all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
 }
 
-/// In which form to print; flatten it into a command that prints objects.
+/// The output format; flatten it into a command that prints a result.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OutputArgs {
-    /// Form of the output
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", ignore_case = true)]
+    /// Output format
+    #[arg(
+        short, long, value_name = "FORMAT", default_value = "text", ignore_case = true,
+        value_parser = OutputFormat::parser(&[OutputFormat::Text, OutputFormat::Json, OutputFormat::Yaml]),
+    )]
     pub output: OutputFormat,
 }
 
-/// In which form to tell; flatten it into a command that explains.
+/// The output format of a list of objects; flatten it into a command that prints objects in columns.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct AnswerArgs {
-    /// Form of the answer
+pub struct ListOutputArgs {
+    /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "text", ignore_case = true)]
-    pub output: AnswerFormat,
+    pub output: OutputFormat,
 }
 
-/// What a person answers to a question that was just asked; none where nobody sits at standard input.
+/// Reads the answer to a question from standard input; `None` if that is not a terminal.
 pub fn answer() -> Option<String> {
     let mut line = String::new();
     (std::io::stdin().is_terminal() && std::io::stdin().read_line(&mut line).is_ok()).then_some(line)
 }
 
-/// What standard output is.
+/// Returns what standard output is connected to.
 pub fn terminal() -> Terminal {
     let is_terminal = std::io::stdout().is_terminal();
-    let wants_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    let allows_color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|value| value != "dumb");
-    Terminal { is_terminal, has_colour: is_terminal && wants_colour }
+
+    Terminal { is_terminal, has_color: is_terminal && allows_color }
 }

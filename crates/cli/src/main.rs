@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// The system's allocator took a third of the time of many small objects, and kept what they had taken.
+/// The system allocator spends a third of the time on many small objects and does not return their memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

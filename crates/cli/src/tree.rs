@@ -1,5 +1,5 @@
-//! The tree datacenter → provider → machine. Written, it shows what is broken first and folds what is well; as data it is
-//! whole.
+//! The tree datacenter → provider → machine. As text it shows failures first and folds healthy machines; as data it is
+//! complete.
 
 use std::{collections::BTreeMap, io, io::Write};
 
@@ -8,34 +8,37 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use serde::Serialize;
-use vitistack_plan::{explain::World, machine};
+use vitistack_plan::{
+    Inventory,
+    machine::{datacenter_of, placement},
+};
 use vitistack_types::{
-    conditions,
+    ObjectId, conditions,
     v1alpha1::{Datacenter, Machine, MachineProvider},
 };
 
-use crate::output::{Terminal, Tone, age};
+use crate::printing::{Escaped, Terminal, Tone, age};
 
-/// Machines with the same trouble that are shown one by one; the rest is counted.
+/// How many machines with the same problem are shown one by one; the rest is counted.
 const SHOWN: usize = 10;
 
 /// One line of the tree, and what is below it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// What it is.
+    /// The object, or a note.
     pub title: String,
-    /// Its state in one word.
+    /// Its state.
     pub state: String,
-    /// How the state is meant.
+    /// How the state is shown.
     #[serde(skip)]
     pub tone: Tone,
     /// Whether it is a Machine, of which there may be thousands.
     #[serde(skip)]
     pub is_machine: bool,
-    /// Why it is so; nothing for what is well.
+    /// Why it is not ready; empty if it is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// Since when.
+    /// Since when it has been in this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// What is below it.
@@ -58,19 +61,18 @@ impl Node {
     }
 
     /// An object by its Ready condition.
-    fn object(kind: &str, metadata: &ObjectMeta, phase: Option<String>, conditions: &[Condition]) -> Self {
-        let title = format!("{kind} {}", name(metadata));
-        let ready = conditions.iter().find(|condition| condition.type_ == conditions::READY);
-        let is_deleted = metadata.deletion_timestamp.is_some();
-        let (state, tone) = match (is_deleted, ready.map(|ready| ready.status.as_str())) {
+    fn object(id: &ObjectId, metadata: &ObjectMeta, phase: Option<String>, conditions: &[Condition]) -> Self {
+        let ready = conditions::find(conditions, conditions::READY);
+        let is_deleting = metadata.deletion_timestamp.is_some();
+        let (state, tone) = match (is_deleting, ready.map(|ready| ready.status.as_str())) {
             (true, _) => ("Deleting".to_owned(), Tone::Waiting),
             (false, Some("True")) => (phase.unwrap_or_else(|| "Ready".to_owned()), Tone::Good),
             (false, Some(_)) => (phase.unwrap_or_else(|| "NotReady".to_owned()), Tone::Bad),
-            (false, None) => ("not looked at yet".to_owned(), Tone::Waiting),
+            (false, None) => ("not reconciled yet".to_owned(), Tone::Waiting),
         };
         let why = ready.filter(|ready| ready.status != "True");
         Self {
-            title,
+            title: id.to_string(),
             state,
             tone,
             is_machine: false,
@@ -93,12 +95,12 @@ impl Node {
         first: &str,
         rest: &str,
     ) -> io::Result<()> {
-        write!(output, "{first}{}", self.title)?;
+        write!(output, "{first}{}", Escaped(&self.title))?;
         if !self.state.is_empty() {
             write!(output, "  {}", terminal.paint(self.tone, &self.state))?;
         }
         if !self.why.is_empty() {
-            write!(output, "  {}", self.why)?;
+            write!(output, "  {}", Escaped(&self.why))?;
         }
         if self.since.is_some() {
             let since = format!("({})", age(self.since, now));
@@ -115,75 +117,72 @@ impl Node {
     }
 }
 
-fn name(metadata: &ObjectMeta) -> String {
-    let name = metadata.name.as_deref().unwrap_or_default();
-    metadata.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
-}
-
 /// A Machine.
 pub fn machine(machine: &Machine) -> Node {
     let status = machine.status.clone().unwrap_or_default();
     let phase = status.phase.map(|phase| format!("{phase:?}"));
-    let node = Node::object("Machine", &machine.metadata, phase, &status.conditions);
+    let node = Node::object(&ObjectId::of(machine), &machine.metadata, phase, &status.conditions);
     Node { is_machine: true, ..node }
 }
 
-/// A provider and the Machines on it that are wanted.
-pub fn provider(provider: &MachineProvider, world: &World, is_wanted: impl Fn(&Machine) -> bool) -> Node {
+/// A provider and those of its Machines that are selected.
+pub fn provider(
+    provider: &MachineProvider,
+    inventory: &Inventory,
+    is_selected: impl Fn(&Machine) -> bool,
+) -> Node {
     let status = provider.status.clone().unwrap_or_default();
     let phase = status.phase.map(|phase| format!("{phase:?}"));
-    let own = name(&provider.metadata);
-    let placed =
-        world.machines.iter().filter(|one| machine::placement(one) == Some(own.as_str()) && is_wanted(one));
+    let id = ObjectId::of(provider);
+    let machines = inventory.placed_on(&id.name).filter(|machine| is_selected(machine));
     Node {
-        children: placed.map(machine).collect(),
-        ..Node::object("MachineProvider", &provider.metadata, phase, &status.conditions)
+        children: machines.map(machine).collect(),
+        ..Node::object(&id, &provider.metadata, phase, &status.conditions)
     }
 }
 
-/// A Datacenter, its providers in the order of their priority, and the Machines that name it.
-pub fn datacenter(datacenter: &Datacenter, world: &World) -> Node {
+/// A Datacenter, its providers by priority, and the Machines that refer to it.
+pub fn datacenter(datacenter: &Datacenter, inventory: &Inventory) -> Node {
     let status = datacenter.status.clone().unwrap_or_default();
-    let own = name(&datacenter.metadata);
-    let place = datacenter.metadata.namespace.as_deref().unwrap_or_default();
-    let is_member = |one: &Machine| {
-        let namespace = one.metadata.namespace.as_deref().unwrap_or_default();
-        let reference = one.spec.datacenter_ref.as_ref();
-        reference.is_some_and(|reference| machine::full_name(reference, namespace) == own)
-    };
-    let mut references: Vec<_> = datacenter.spec.machine_providers.iter().collect();
-    references.sort_by_key(|reference| reference.priority.unwrap_or(u16::MAX));
-    let mut children: Vec<Node> = references
+    let id = ObjectId::of(datacenter);
+
+    let mut providers: Vec<_> = inventory.listed_providers(datacenter).collect();
+    providers.sort_by_key(|(reference, _)| reference.priority.unwrap_or(u16::MAX));
+    let is_member = |machine: &Machine| datacenter_of(machine).as_ref() == Some(&id.name);
+    let mut children: Vec<Node> = providers
         .into_iter()
-        .map(|reference| {
-            let wanted = format!("{}/{}", reference.namespace.as_deref().unwrap_or(place), reference.name);
-            match world.providers.iter().find(|one| name(&one.metadata) == wanted) {
-                Some(found) => provider(found, world, is_member),
-                None => Node::note(format!("MachineProvider {wanted}"), "is not there", Tone::Bad),
+        .map(|(reference, found)| {
+            if let Some(found) = found {
+                return provider(found, inventory, is_member);
             }
+            let name = reference.resolve(&id.name.namespace);
+            Node::note(ObjectId::new("MachineProvider", name).to_string(), "not found", Tone::Bad)
         })
         .collect();
-    let waiting = world.machines.iter().filter(|one| is_member(one) && machine::placement(one).is_none());
+
+    let waiting = inventory.members(&id.name).filter(|machine| placement(machine).is_none());
     let waiting: Vec<Node> = waiting.map(machine).collect();
     if !waiting.is_empty() {
         children.push(Node { children: waiting, ..Node::note("not placed".to_owned(), "", Tone::Waiting) });
     }
+
     let phase = status.phase.map(|phase| format!("{phase:?}"));
-    Node { children, ..Node::object("Datacenter", &datacenter.metadata, phase, &status.conditions) }
+    Node { children, ..Node::object(&id, &datacenter.metadata, phase, &status.conditions) }
 }
 
-/// What is written of lines: of Machines the broken ones first, those that are well counted.
+/// Folds nodes for text: failed Machines first, healthy ones counted.
 fn fold(nodes: &[Node]) -> Vec<Node> {
     let (machines, mut nodes): (Vec<Node>, Vec<Node>) =
         nodes.iter().cloned().partition(|node| node.is_machine);
-    let mut broken: BTreeMap<String, Vec<Node>> = BTreeMap::new();
-    let mut well: BTreeMap<String, Vec<Node>> = BTreeMap::new();
+    let mut failed: BTreeMap<String, Vec<Node>> = BTreeMap::new();
+    let mut healthy: BTreeMap<String, Vec<Node>> = BTreeMap::new();
     for node in machines {
-        let group = if node.tone == Tone::Good { &mut well } else { &mut broken };
+        let group = if node.tone == Tone::Good { &mut healthy } else { &mut failed };
         let key = if node.tone == Tone::Good { node.state.clone() } else { node.why.clone() };
         group.entry(key).or_default().push(node);
     }
-    for mut alike in broken.into_values() {
+
+    for mut alike in failed.into_values() {
         let more = alike.len().saturating_sub(SHOWN);
         let state = alike.first().map(|node| node.state.clone()).unwrap_or_default();
         alike.truncate(SHOWN);
@@ -193,7 +192,7 @@ fn fold(nodes: &[Node]) -> Vec<Node> {
             nodes.push(Node::note(format!("and {more} more machines with the same reason"), &state, tone));
         }
     }
-    for (state, mut alike) in well {
+    for (state, mut alike) in healthy {
         match alike.len() {
             0 => {}
             1 => nodes.append(&mut alike),

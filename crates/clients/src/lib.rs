@@ -1,3 +1,4 @@
-//! Wire clients of foreign APIs. Nothing here knows the kinds of VitiStack.
+//! Clients of external APIs. Nothing here depends on the kinds of VitiStack.
 
+pub mod egress;
 pub mod kubernetes;

@@ -1,34 +1,43 @@
-//! What the operators of one process read: each kind is watched once, whoever needs it.
+//! What the operators of one process read: each kind is watched once, however many operators need it.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Client, runtime::reflector::ObjectRef};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::{
+    Api, Client, Resource,
+    core::{NamespaceResourceScope, PartialObjectMeta},
+    runtime::reflector::ObjectRef,
+};
 use vitistack_plan::{
     Refusal,
     datacenter::{Fullness, Usage, usage_of},
-    machine::{full_name, placement},
+    machine::{check_namespace, datacenter_of, placement},
 };
 use vitistack_runtime::{Cache, Process};
-use vitistack_types::v1alpha1::{Datacenter, Machine, MachineClass, MachineProvider, NetworkConfiguration};
+use vitistack_types::{
+    ObjectName, Placement, WatchedNamespaces,
+    v1alpha1::{Datacenter, Machine, MachineClass, MachineProvider, NetworkConfiguration},
+};
 
-use crate::{Index, Secrets};
+use crate::{Calls, Index, Secrets, index::reference};
 
-/// Tells the time.
+/// Returns the time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What the operators of one process share. A clone is the same.
+/// What the operators of one process share. Clones share it too.
 #[derive(Clone)]
 pub struct Caches {
     /// The cluster that the process works on.
     pub client: Client,
+    /// The namespaces whose objects the caches contain. What is in others is unknown, not absent.
+    pub watched: WatchedNamespaces,
     /// Every Machine.
     pub machines: Cache<Machine>,
-    /// Machines by the Datacenter, as `namespace/name`, that they name.
-    pub machines_by_datacenter: Index<Machine>,
-    /// Machines by the provider, as `namespace/name`, that they are placed on.
-    pub machines_by_placement: Index<Machine>,
+    /// Machines by the Datacenter that they refer to.
+    pub machines_by_datacenter: Index<Machine, ObjectName>,
+    /// Machines by their placement.
+    pub machines_by_placement: Index<Machine, Placement>,
     /// Every MachineProvider.
     pub providers: Cache<MachineProvider>,
     /// Every Datacenter.
@@ -37,13 +46,19 @@ pub struct Caches {
     pub classes: Cache<MachineClass>,
     /// Every NetworkConfiguration.
     pub networks: Cache<NetworkConfiguration>,
-    /// Secrets, as far as somebody refers to them.
+    /// The metadata of every Namespace.
+    pub namespaces: Cache<PartialObjectMeta<Namespace>>,
+    /// The Secrets that objects refer to.
     pub secrets: Secrets,
+    /// How the requests to providers end.
+    pub calls: Calls,
     /// The time.
     pub clock: Clock,
 }
 
-/// Which caches are filled besides those that every operator reads: who does not read a kind needs no right to.
+/// Which caches are filled besides those that every operator reads: an operator that does not read a kind needs no
+/// permission to.
+#[expect(clippy::struct_excessive_bools, reason = "one for each kind")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Datacenters.
@@ -52,6 +67,8 @@ pub struct Needs {
     pub networks: bool,
     /// Secrets.
     pub secrets: bool,
+    /// Namespaces.
+    pub namespaces: bool,
 }
 
 impl Caches {
@@ -63,62 +80,72 @@ impl Caches {
             machines_by_datacenter: Index::new(&machines, |machine| {
                 datacenter_of(machine).into_iter().collect()
             }),
-            machines_by_placement: Index::new(&machines, |machine| {
-                placement(machine).map(str::to_owned).into_iter().collect()
-            }),
+            machines_by_placement: Index::new(&machines, |machine| placement(machine).into_iter().collect()),
             machines,
             providers: process.cache(),
             datacenters: if needs.datacenters { process.cache() } else { Cache::unfilled(()) },
-            classes: process.cache(),
+            classes: process.cluster_cache(),
             networks: if needs.networks { process.cache() } else { Cache::unfilled(()) },
+            namespaces: if needs.namespaces { process.cluster_metadata_cache() } else { Cache::unfilled(()) },
             secrets: Secrets::new(client.clone(), &secrets),
+            calls: Calls::default(),
             clock: Arc::new(Timestamp::now),
+            watched: process.watched_namespaces(),
             client,
         }
     }
 
-    /// The time.
+    /// Returns the time.
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// What a Machine uses, or why that cannot be said.
+    /// Returns the API of each watched namespace, or of the whole cluster, to ask the server itself.
+    pub(crate) fn apis<K>(&self) -> Vec<Api<K>>
+    where
+        K: Resource<DynamicType: Default, Scope = NamespaceResourceScope>,
+    {
+        match self.watched.listed() {
+            None => vec![Api::all(self.client.clone())],
+            Some(names) => names.iter().map(|name| Api::namespaced(self.client.clone(), name)).collect(),
+        }
+    }
+
+    /// Returns a MachineProvider.
+    pub(crate) fn provider(&self, name: &ObjectName) -> Option<Arc<MachineProvider>> {
+        self.providers.get(&reference(name))
+    }
+
+    /// Checks that a provider may act for a Machine where it creates machines.
+    pub(crate) fn check_namespace(
+        &self,
+        machine: &Machine,
+        provider: &MachineProvider,
+    ) -> Result<(), Refusal> {
+        let target = provider.spec.own_cluster_namespace();
+        let namespace = target.and_then(|name| self.namespaces.get(&ObjectRef::new(name)));
+        let metadata = namespace.as_ref().map(|namespace| &namespace.metadata);
+        check_namespace(machine, provider, metadata, &self.watched)
+    }
+
+    /// Returns the Machines that are placed somewhere.
+    pub(crate) fn machines_on(&self, placement: &Placement) -> impl Iterator<Item = Arc<Machine>> + use<'_> {
+        let machines = self.machines_by_placement.get(placement);
+        machines.into_iter().filter_map(|key| self.machines.get(&key))
+    }
+
+    /// Returns what a Machine uses, or why that is not known.
     pub(crate) fn usage(&self, machine: &Machine) -> Result<Usage, Refusal> {
         let class = machine.spec.template.as_deref().and_then(|name| self.classes.get(&ObjectRef::new(name)));
         usage_of(machine, class.as_deref())
     }
 
-    /// How full a provider is; none of one that is not there.
-    pub(crate) fn fullness(&self, provider: &str) -> Option<Fullness> {
-        let mut full = Fullness::of(self.providers.get(&reference(provider)?)?.as_ref());
-        let least = Usage { machines: 1, ..Usage::default() };
-        for machine in self.machines_by_placement.get(provider) {
-            if let Some(machine) = self.machines.get(&machine) {
-                full.count(&machine, self.usage(&machine).unwrap_or(least));
-            }
+    /// Returns how full the provider of a placement is, if it exists.
+    pub(crate) fn fullness(&self, placement: &Placement) -> Option<Fullness> {
+        let mut full = Fullness::of(self.provider(placement.provider()?)?.as_ref());
+        for machine in self.machines_on(placement) {
+            full.count(&machine, self.usage(&machine).unwrap_or(Usage::ONE_MACHINE));
         }
         Some(full)
     }
-}
-
-/// `namespace/name` of the Datacenter that a Machine names.
-pub(crate) fn datacenter_of(machine: &Machine) -> Option<String> {
-    let own = machine.metadata.namespace.as_deref().unwrap_or_default();
-    machine.spec.datacenter_ref.as_ref().map(|reference| full_name(reference, own))
-}
-
-/// The object that is written as `namespace/name`.
-pub(crate) fn reference<K: kube::Resource<DynamicType = ()>>(name: &str) -> Option<ObjectRef<K>> {
-    let (namespace, name) = name.split_once('/')?;
-    Some(ObjectRef::new(name).within(namespace))
-}
-
-/// `namespace/name` of an object.
-pub(crate) fn name_of(object: &impl kube::Resource) -> String {
-    let metadata = object.meta();
-    format!(
-        "{}/{}",
-        metadata.namespace.as_deref().unwrap_or_default(),
-        metadata.name.as_deref().unwrap_or_default()
-    )
 }

@@ -1,46 +1,55 @@
-//! Finding objects by what they refer to, without looking through all of them.
+//! Finds objects by what they refer to, without a scan over all of them.
 
 use std::{
+    hash::Hash,
     marker::PhantomData,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use kube::runtime::reflector::ObjectRef;
-use vitistack_runtime::{Cache, cache::Kind};
+use kube::{Resource, runtime::reflector::ObjectRef};
+use vitistack_runtime::{Cache, cache::Kind, lock};
+use vitistack_types::ObjectName;
 
-use crate::{inverted::Inverted, place::Place};
+use crate::inverted::Inverted;
 
-/// An inverted index over a cache. A clone is the same index.
-pub struct Index<K: Kind<DynamicType = ()>> {
-    entries: Arc<Mutex<Inverted>>,
+/// What a key of an index has to be.
+pub trait Key: Ord + Hash + Clone + Send + Sync + 'static {}
+
+impl<T: Ord + Hash + Clone + Send + Sync + 'static> Key for T {}
+
+/// An inverted index over a cache. Clones share it.
+pub struct Index<K: Kind<DynamicType = ()>, By: Key> {
+    entries: Arc<Mutex<Inverted<By>>>,
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Kind<DynamicType = ()>> Clone for Index<K> {
+impl<K: Kind<DynamicType = ()>, By: Key> Clone for Index<K, By> {
     fn clone(&self) -> Self {
         Self { entries: Arc::clone(&self.entries), kind: PhantomData }
     }
 }
 
-impl<K: Kind<DynamicType = ()>> Index<K> {
-    /// Keeps an index of the objects in a cache by their words, from before its first list on.
-    pub fn new(cache: &Cache<K>, words: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
+impl<K: Kind<DynamicType = ()>, By: Key> Index<K, By> {
+    /// Indexes the objects of a cache by their keys, from before its first list on.
+    pub fn new(cache: &Cache<K>, keys: impl Fn(&K) -> Vec<By> + Send + Sync + 'static) -> Self {
         let index = Self { entries: Arc::default(), kind: PhantomData };
         let listening = index.clone();
         cache.listen(move |change| {
-            let words = if change.is_gone { Vec::new() } else { words(&change.object) };
-            listening.lock().put(&Place::of(change.object.as_ref()), words);
+            let keys = if change.is_gone { Vec::new() } else { keys(&change.object) };
+            lock(&listening.entries).put(&ObjectName::of(change.object.as_ref()), keys);
         });
         index
     }
 
-    /// The objects that are found by a word, by namespace and name.
+    /// Returns the objects with a key, by namespace and name.
     #[must_use]
-    pub fn get(&self, word: &str) -> Vec<ObjectRef<K>> {
-        self.lock().places(word).map(|place| place.reference(())).collect()
+    pub fn get(&self, key: &By) -> Vec<ObjectRef<K>> {
+        lock(&self.entries).objects(key).map(reference).collect()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Inverted> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Returns the reference by which caches know an object.
+pub(crate) fn reference<K: Resource<DynamicType = ()>>(name: &ObjectName) -> ObjectRef<K> {
+    let reference = ObjectRef::new(&name.name);
+    if name.namespace.is_empty() { reference } else { reference.within(&name.namespace) }
 }

@@ -1,56 +1,65 @@
-//! Which objects are found by which words, in little memory: there may be one word and more for every machine.
+//! Which objects have which keys, in little memory: there may be a key and more for every machine.
 
 use std::{
     collections::{BTreeSet, HashMap},
+    hash::Hash,
     sync::Arc,
 };
 
-use crate::place::Place;
+use vitistack_types::ObjectName;
 
-/// An inverted index. A word and a place are there once each, however often they are used.
-#[derive(Debug, Default)]
-pub struct Inverted {
-    found: BTreeSet<(Arc<str>, Arc<Place>)>,
-    words: HashMap<Arc<Place>, Box<[Arc<str>]>>,
+/// An inverted index. A key and a name are stored once each, however often they are used.
+#[derive(Debug)]
+pub struct Inverted<Key> {
+    found: BTreeSet<(Arc<Key>, Arc<ObjectName>)>,
+    keys: HashMap<Arc<ObjectName>, Box<[Arc<Key>]>>,
 }
 
-impl Inverted {
-    /// The places that are found by a word, in order.
-    pub fn places<'a>(&'a self, word: &'a str) -> impl Iterator<Item = &'a Place> {
-        let first = (Arc::from(word), Arc::default());
-        self.found.range(first..).take_while(move |(found, _)| **found == *word).map(|(_, place)| &**place)
+impl<Key> Default for Inverted<Key> {
+    fn default() -> Self {
+        Self { found: BTreeSet::new(), keys: HashMap::new() }
+    }
+}
+
+impl<Key: Ord + Hash + Clone> Inverted<Key> {
+    /// The objects with a key, in order.
+    pub fn objects<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a ObjectName> {
+        let first = (Arc::new(key.clone()), Arc::default());
+        self.found.range(first..).take_while(move |(found, _)| **found == *key).map(|(_, name)| &**name)
     }
 
-    /// The words that find a place.
-    pub fn words(&self, place: &Place) -> impl Iterator<Item = &str> {
-        self.words.get(place).into_iter().flatten().map(AsRef::as_ref)
+    /// The keys of an object.
+    pub fn keys(&self, name: &ObjectName) -> impl Iterator<Item = &Key> {
+        self.keys.get(name).into_iter().flatten().map(AsRef::as_ref)
     }
 
-    /// Has a place found by these words and no others.
-    pub fn put(&mut self, place: &Place, mut words: Vec<String>) {
-        words.sort();
-        words.dedup();
-        if self.words(place).eq(words.iter().map(String::as_str)) {
+    /// Gives an object these keys and no others.
+    pub fn put(&mut self, name: &ObjectName, mut keys: Vec<Key>) {
+        keys.sort();
+        keys.dedup();
+        if self.keys(name).eq(keys.iter()) {
             return;
         }
-        let (place, before) =
-            self.words.remove_entry(place).unwrap_or_else(|| (Arc::new(place.clone()), Box::default()));
-        for word in before {
-            self.found.remove(&(word, Arc::clone(&place)));
+
+        let (name, before) =
+            self.keys.remove_entry(name).unwrap_or_else(|| (Arc::new(name.clone()), Box::default()));
+        for key in before {
+            self.found.remove(&(key, Arc::clone(&name)));
         }
-        let words: Box<[Arc<str>]> = words.into_iter().map(|word| self.shared(word)).collect();
-        self.found.extend(words.iter().map(|word| (Arc::clone(word), Arc::clone(&place))));
-        if !words.is_empty() {
-            self.words.insert(place, words);
+
+        let keys: Box<[Arc<Key>]> = keys.into_iter().map(|key| self.shared(key)).collect();
+        self.found.extend(keys.iter().map(|key| (Arc::clone(key), Arc::clone(&name))));
+        if !keys.is_empty() {
+            self.keys.insert(name, keys);
         }
     }
 
-    /// The word as it is there already, or as it will be.
-    fn shared(&self, word: String) -> Arc<str> {
-        let word: Arc<str> = word.into();
-        let first = (Arc::clone(&word), Arc::default());
-        let known = self.found.range(first..).next().map(|(known, _)| known).filter(|known| **known == word);
-        known.map_or(word, Arc::clone)
+    /// The stored copy of a key, if there is one.
+    fn shared(&self, key: Key) -> Arc<Key> {
+        let key = Arc::new(key);
+        let first = (Arc::clone(&key), Arc::default());
+        let known = self.found.range(first..).next().map(|(known, _)| known).filter(|known| **known == key);
+        known.map_or(key, Arc::clone)
     }
 }
 
@@ -58,39 +67,38 @@ impl Inverted {
 mod tests {
     use super::*;
 
-    fn place(name: &str) -> Place {
-        Place { namespace: "apps".to_owned(), name: name.to_owned() }
+    fn name(name: &str) -> ObjectName {
+        ObjectName::new("apps", name)
     }
 
-    fn found<'a>(index: &'a Inverted, word: &'a str) -> Vec<&'a str> {
-        index.places(word).map(|place| place.name.as_str()).collect()
-    }
-
-    #[test]
-    fn a_place_is_found_by_its_words_and_by_no_others() {
-        let mut index = Inverted::default();
-        let put = |index: &mut Inverted, name: &str, words: &[&str]| {
-            index.put(&place(name), words.iter().map(ToString::to_string).collect());
-        };
-        put(&mut index, "b", &["small", "one"]);
-        put(&mut index, "a", &["small", "small"]);
-        assert_eq!(found(&index, "small"), ["a", "b"], "in order");
-        assert_eq!(found(&index, "smal"), [""; 0], "whole words only");
-        put(&mut index, "b", &["large", "one"]);
-        assert_eq!((found(&index, "small"), found(&index, "large")), (vec!["a"], vec!["b"]));
-        assert_eq!(index.words(&place("b")).collect::<Vec<_>>(), ["large", "one"]);
-        put(&mut index, "a", &[]);
-        put(&mut index, "b", &[]);
-        assert!(index.found.is_empty() && index.words.is_empty(), "nothing is kept of what is gone");
+    fn found<'a>(index: &'a Inverted<&'static str>, key: &'a &'static str) -> Vec<&'a str> {
+        index.objects(key).map(|name| name.name.as_str()).collect()
     }
 
     #[test]
-    fn a_word_of_many_is_kept_once() {
+    fn an_object_is_found_by_its_keys_and_by_no_others() {
         let mut index = Inverted::default();
-        for name in ["a", "b", "c"] {
-            index.put(&place(name), vec!["small".to_owned()]);
+        index.put(&name("b"), vec!["small", "one"]);
+        index.put(&name("a"), vec!["small", "small"]);
+        assert_eq!(found(&index, &"small"), ["a", "b"], "in order");
+        assert_eq!(found(&index, &"smal"), [""; 0], "whole keys only");
+
+        index.put(&name("b"), vec!["large", "one"]);
+        assert_eq!((found(&index, &"small"), found(&index, &"large")), (vec!["a"], vec!["b"]));
+        assert_eq!(index.keys(&name("b")).collect::<Vec<_>>(), [&"large", &"one"]);
+
+        index.put(&name("a"), vec![]);
+        index.put(&name("b"), vec![]);
+        assert!(index.found.is_empty() && index.keys.is_empty(), "nothing is left of deleted objects");
+    }
+
+    #[test]
+    fn a_key_of_many_objects_is_stored_once() {
+        let mut index = Inverted::default();
+        for each in ["a", "b", "c"] {
+            index.put(&name(each), vec!["small"]);
         }
-        let words: Vec<&Arc<str>> = index.found.iter().map(|(word, _)| word).collect();
-        assert!(words.iter().all(|word| Arc::ptr_eq(word, words[0])));
+        let keys: Vec<&Arc<&str>> = index.found.iter().map(|(key, _)| key).collect();
+        assert!(keys.iter().all(|key| Arc::ptr_eq(key, keys[0])));
     }
 }

@@ -1,77 +1,80 @@
-//! What the operators ask of the Kubernetes API beyond what the kit does: the source of their generated roles.
+//! What the operators ask of the Kubernetes API: the source of their generated roles.
 
-use vitistack_machine::kubevirt::Kind;
-use vitistack_runtime::permissions::Permission;
-use vitistack_types::GROUP;
+use vitistack_clients::kubernetes::{Permission, PermissionScope};
+use vitistack_machine::{backend_type, backend_types};
+use vitistack_types::{GROUP, OperatorName, v1alpha1::ProviderType};
 
-use crate::{datacenter, machine_provider, operators::Operator};
-
-/// What every operator that makes machines reads and writes of our own kinds.
-const MACHINES: [Permission; 4] = [
-    Permission {
-        group: GROUP,
-        resources: &["machines"],
-        verbs: &["list", "watch", "patch"],
-        own_namespace_only: false,
-    },
-    Permission {
-        group: GROUP,
-        resources: &["machines/status", "machineclasses/status", "networkconfigurations/status"],
-        verbs: &["patch"],
-        own_namespace_only: false,
-    },
-    Permission {
-        group: GROUP,
-        resources: &["datacenters", "machineclasses", "networkconfigurations"],
-        verbs: &["list", "watch"],
-        own_namespace_only: false,
-    },
-    Permission {
-        group: GROUP,
-        resources: &["machineproviders"],
-        verbs: &["get", "list", "watch"],
-        own_namespace_only: false,
-    },
+/// What the operator `datacenter` asks.
+const DATACENTER: [Permission; 4] = [
+    namespaced(&["datacenters", "machineproviders"], &["list", "watch"]),
+    namespaced(&["machines"], &["list", "watch", "patch"]),
+    namespaced(&["datacenters/status", "machines/status"], &["patch"]),
+    CLASSES,
 ];
 
-/// The metadata of Secrets is watched; those that something refers to are read.
+/// What the operator `machine-provider` asks, besides what backends need to probe and clean up.
+const MACHINE_PROVIDER: [Permission; 5] = [
+    namespaced(&["machines"], &["list", "watch"]),
+    namespaced(&["machineproviders"], &["list", "watch", "patch"]),
+    namespaced(&["machineproviders/status"], &["patch"]),
+    SECRETS,
+    CLASSES,
+];
+
+/// What every operator that hosts machines asks, besides what its backend does.
+const MACHINE: [Permission; 6] = [
+    namespaced(&["machines"], &["list", "watch", "patch"]),
+    namespaced(&["machines/status", "networkconfigurations/status"], &["patch"]),
+    namespaced(&["datacenters", "networkconfigurations"], &["list", "watch"]),
+    namespaced(&["machineproviders"], &["get", "list", "watch"]),
+    CLASSES,
+    Permission { resources: &["machineclasses/status"], verbs: &["patch"], ..CLASSES },
+];
+
+/// MachineClasses are cluster-scoped.
+const CLASSES: Permission = Permission {
+    group: GROUP,
+    resources: &["machineclasses"],
+    verbs: &["list", "watch"],
+    scope: PermissionScope::Cluster,
+};
+
+/// The metadata of Namespaces is watched: they permit providers to create machines in them.
+const NAMESPACES: Permission = Permission {
+    group: "",
+    resources: &["namespaces"],
+    verbs: &["list", "watch"],
+    scope: PermissionScope::Cluster,
+};
+
+/// The metadata of Secrets is watched; those that objects refer to are read.
 const SECRETS: Permission = Permission {
     group: "",
     resources: &["secrets"],
     verbs: &["get", "list", "watch"],
-    own_namespace_only: false,
+    scope: PermissionScope::Namespaces,
 };
 
-/// Simulated worlds are kept beside the operator.
-const WORLDS: Permission = Permission {
-    group: "",
-    resources: &["configmaps"],
-    verbs: &["get", "list", "create", "update", "delete", "deletecollection"],
-    own_namespace_only: true,
-};
-
-impl Operator {
-    /// Exactly what the operator uses, beside what the kit uses for all of them. KubeVirt's part is needed in every
-    /// cluster that has its machines: the operator's own, and those that providers have credentials for.
-    #[must_use]
-    pub fn permissions(self) -> Vec<Permission> {
-        match self {
-            Self::Datacenter => datacenter::PERMISSIONS.to_vec(),
-            Self::MachineProvider => [
-                machine_provider::PERMISSIONS,
-                &[Permission { verbs: &["list"], ..kubevirt(Kind::KubeVirt) }],
-            ]
-            .concat(),
-            // Its own Secrets are among what it makes, with all the verbs that reading takes.
-            Self::Kubevirt => [&MACHINES[..], &Kind::ALL.map(kubevirt)].concat(),
-            Self::Simulated => [&MACHINES[..], &[SECRETS, WORLDS]].concat(),
-        }
-    }
+/// Permissions for kinds of ours in the namespaces that the operators work in.
+const fn namespaced(resources: &'static [&'static str], verbs: &'static [&'static str]) -> Permission {
+    Permission { group: GROUP, resources, verbs, scope: PermissionScope::Namespaces }
 }
 
-fn kubevirt(kind: Kind) -> Permission {
-    let (group, resources) = kind.rule();
-    Permission { group, resources, verbs: kind.verbs(), own_namespace_only: false }
+/// Returns exactly what an operator asks, besides what the runtime asks for all of them.
+#[must_use]
+pub fn permissions(operator: OperatorName) -> Vec<Permission> {
+    match operator {
+        OperatorName::Datacenter => DATACENTER.to_vec(),
+        OperatorName::MachineProvider => {
+            let of_backends =
+                backend_types().into_iter().rev().flat_map(|backend| backend.provider_permissions());
+            MACHINE_PROVIDER.into_iter().chain(of_backends).collect()
+        }
+        OperatorName::Machine(provider_type) => {
+            let namespaces = (provider_type == ProviderType::OWN_CLUSTER).then_some(NAMESPACES);
+            MACHINE.into_iter().chain(namespaces).chain(backend_type(provider_type).permissions()).collect()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -80,11 +83,11 @@ mod tests {
 
     #[test]
     fn every_operator_that_reads_secrets_has_the_verbs_for_it() {
-        for operator in Operator::ALL.into_iter().filter(|operator| *operator != Operator::Datacenter) {
-            let permissions = operator.permissions();
+        for operator in OperatorName::all().filter(|operator| *operator != OperatorName::Datacenter) {
+            let permissions = permissions(operator);
             let secrets = permissions.iter().find(|permission| permission.resources == SECRETS.resources);
             let verbs = secrets.map(|permission| permission.verbs).unwrap_or_default();
-            assert!(SECRETS.verbs.iter().all(|verb| verbs.contains(verb)), "{operator:?}: {verbs:?}");
+            assert!(SECRETS.verbs.iter().all(|verb| verbs.contains(verb)), "{operator}: {verbs:?}");
         }
     }
 }

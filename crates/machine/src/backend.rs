@@ -1,100 +1,93 @@
-//! What a backend is: five methods, each idempotent, none blocking, none knowing a custom resource.
+//! The interface of a backend: five methods, each idempotent and non-blocking, none of which sees a custom resource.
 
 use std::fmt;
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
 use vitistack_plan::machine::{Capabilities, Desired, Identity, Observed, Part, Update};
 
-/// Which machine a call is about.
+/// The machine a call is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The name by which the real thing knows its Machine. Only what carries it may be touched.
+    /// The identity that the backing machine carries. Only what carries it may be changed.
     pub identity: Identity,
-    /// UID of the Machine as it is now, for owner references; differs from the identity after a restore.
+    /// The current UID of the Machine, for owner references; differs from the identity after a restore.
     pub uid: String,
-    /// Name of the Machine.
+    /// The name of the Machine.
     pub name: String,
-    /// Namespace of the Machine.
+    /// The namespace of the Machine.
     pub namespace: String,
 }
 
-/// A machine to be made or changed.
+/// A machine to create or change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
-    /// Which machine.
+    /// The machine.
     pub target: Target,
-    /// What it shall be.
+    /// Its desired state.
     pub desired: Desired,
 }
 
-/// How far a call got.
+/// The progress of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is done, as far as the provider says; the next observation shows it.
+    /// The provider reports that it is done; the next observation shows the result.
     Done,
-    /// The provider works on it. Holds what is waited for, in words.
+    /// The provider is working on it. Holds a noun phrase that completes "Waiting for …".
     Working(String),
 }
 
 /// Code that talks to one kind of provider.
 ///
-/// Every method is idempotent and returns as soon as the provider has taken the request: waiting is an answer
-/// ([`Progress::Working`]), never something to do inside. Only things that carry the target's identity are changed or
-/// deleted; a thing of the right name without it is told in [`Observed::foreign`].
+/// Every method is idempotent and returns as soon as the provider has accepted the request: waiting is reported as
+/// [`Progress::Working`], never done inside a method. Only what carries the identity of the target is changed or
+/// deleted; a machine or volume with the right name but another identity is reported in [`Observed::foreign`].
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// What the backend can do.
+    /// Returns what the backend supports.
     fn capabilities(&self) -> Capabilities;
 
-    /// Everything the provider has for the target. Never changes anything. With an order it also looks at whether the
-    /// provider has what the order needs, and whether the machine is as ordered.
+    /// Returns everything the provider has for the target, and never changes anything. With an order it also reports
+    /// whether the provider has what the order needs, and whether the machine matches the order.
     async fn observe(&self, target: &Target, order: Option<&Order>) -> Result<Observed, BackendError>;
 
-    /// Makes the machine, unless there is one with its identity: a create that succeeded unheard is found, not repeated.
+    /// Creates the machine unless one with its identity exists: after a lost reply the machine is found, not duplicated.
     async fn create(&self, order: &Order) -> Result<Progress, BackendError>;
 
     /// Changes the machine.
     async fn update(&self, order: &Order, update: &Update) -> Result<Progress, BackendError>;
 
-    /// Deletes a part of it. What is not there is deleted already.
+    /// Deletes a part of the machine. A part that does not exist counts as deleted.
     async fn delete(&self, target: &Target, part: &Part) -> Result<Progress, BackendError>;
 }
 
-/// For backends whose provider tells of changes, so that nothing has to be polled.
-pub trait Changes: Send + Sync + 'static {
-    /// The identities whose real thing changed, from now on.
-    fn changes(&self) -> BoxStream<'static, Identity>;
-}
-
-/// What kind of failure it was, which decides what happens next.
+/// The kind of a failure, which decides what happens next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The provider did not answer: it may or may not have done what was asked.
+    /// The provider did not reply: the request may or may not have been carried out.
     Unreachable,
-    /// The provider does not accept our credentials.
+    /// The provider rejected the credentials.
     Unauthenticated,
-    /// The provider has no room.
+    /// The provider has no capacity left.
     NoCapacity,
-    /// The provider refuses the request; asking again without a change is of no use.
+    /// The provider refuses the request; repeating it unchanged does not help.
     Refused,
-    /// The provider failed; asking again may help.
+    /// The provider failed; repeating the request may help.
     Failed,
 }
 
-/// Why a call failed. The message is written for users and never holds a secret or a provider's raw answer.
+/// Why a call failed. The message is written for users and never contains a secret or a raw answer of the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendError {
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: ErrorKind,
     /// The reason for conditions and events, such as `KubeVirtApiError`.
     pub reason: &'static str,
-    /// What failed, and the fix where there is one.
+    /// What failed, and the fix if there is one.
     pub message: String,
 }
 
 impl BackendError {
-    /// A failure with its kind, reason and sentence.
+    /// Returns an error with this kind, reason and message.
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind, reason, message: message.into() }
     }

@@ -1,20 +1,17 @@
-//! Machine backends, one folder each, behind one trait that they all pass one conformance suite for.
+//! Machine backends, one folder each. All implement one trait and pass one conformance suite.
 
 mod backend;
+mod backend_type;
 pub mod conformance;
-pub mod kubevirt;
-pub mod simulated;
+pub mod kubevirt; // backend: allow, the folder of a backend
+mod limits;
+mod open;
+pub mod simulated; // backend: allow, the folder of a backend
 
-pub use backend::{Backend, BackendError, Changes, ErrorKind, Order, Progress, Target};
-use vitistack_plan::machine::Capabilities;
+pub use backend::{Backend, BackendError, ErrorKind, Order, Progress, Target};
+pub use backend_type::{
+    BackendContext, BackendType, DependentKind, Rendered, Requirement, backend_type, backend_types,
+};
+pub use limits::Limits;
+pub use open::{BackendOpener, OpenBackend, ProviderChange, ProviderConfig};
 pub use vitistack_plan::machine::{Part, Update};
-use vitistack_types::v1alpha1::ProviderType;
-
-/// What the backend of a type of provider can do, without opening one.
-#[must_use]
-pub fn capabilities(kind: ProviderType) -> Capabilities {
-    match kind {
-        ProviderType::Kubevirt => kubevirt::capabilities(),
-        ProviderType::Simulated => simulated::capabilities(),
-    }
-}

@@ -1,9 +1,9 @@
-//! Stopping all action on an object.
+//! Pausing the reconciliation of an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use vitistack_types::labels;
 
-/// Whether all action on an object is stopped by its annotation.
+/// Whether the reconciliation of an object is paused by its annotation.
 #[must_use]
 pub fn is_paused(metadata: &ObjectMeta) -> bool {
     let annotations = metadata.annotations.as_ref();

@@ -2,17 +2,17 @@
 
 use std::fmt;
 
-/// A secret value: `Debug` says that there is one, and nothing else. It has no `Display` and no JSON form.
+/// A secret value: `Debug` prints a placeholder, and it has neither `Display` nor a JSON form.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Redacted<T>(T);
 
 impl<T> Redacted<T> {
-    /// Hides a value.
+    /// Wraps a value.
     pub fn new(value: T) -> Self {
         Self(value)
     }
 
-    /// The value, for the one place that has to send it.
+    /// Returns the value, for the one place that has to send it.
     pub fn reveal(&self) -> &T {
         &self.0
     }

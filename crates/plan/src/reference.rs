@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use vitistack_types::labels;
 
-/// Whether an object may be referred to from a namespace: its own, or one that its annotation names.
+/// Whether an object may be referred to from a namespace: its own, or one that its annotation lists.
 #[must_use]
 pub fn permits(target: &ObjectMeta, from: &str) -> bool {
     let allowed =
@@ -28,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_namespace_and_those_that_the_target_names_may_refer_to_it() {
+    fn references_are_allowed_from_its_own_namespace_and_those_listed() {
         assert!(permitted(None, "infra"));
         assert!(!permitted(None, "team-a"));
         assert!(permitted(Some("team-b, team-a"), "team-a"));

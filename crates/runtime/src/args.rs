@@ -1,4 +1,4 @@
-//! The settings that every operator has, as flags and environment variables. The only place that reads either.
+//! The settings of every operator, as flags and environment variables. Only this module reads the environment.
 
 use std::{
     ffi::OsString,
@@ -10,95 +10,123 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use vitistack_types::Duration;
+use vitistack_types::{Duration, WatchedNamespaces};
 
-/// Where a pod finds its service account.
+/// The directory where a pod finds its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Environment variable that names the settings file.
+/// The environment variable with the path of the settings file.
 const CONFIG_VARIABLE: &str = "VITISTACK_CONFIG";
-/// The namespace of an operator that is told none.
+/// An environment variable that every pod has.
+const POD_VARIABLE: &str = "KUBERNETES_SERVICE_HOST";
+/// The ports of metrics and probes without the settings.
+const METRICS_PORT: u16 = 8080;
+const PROBE_PORT: u16 = 8081;
+/// The namespace of an operator that runs outside a cluster without the setting.
 const DEFAULT_NAMESPACE: &str = "vitistack-system";
 
-/// Flags of every operator; flatten it into a command of your own.
+/// The flags of every operator; flatten them into your own command.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Operator settings")]
-pub struct KitArgs {
-    /// YAML file with settings; its keys are the flags in camelCase. Flags and environment variables win over it
+pub struct OperatorArgs {
+    /// YAML file with settings; its keys are the flags in camelCase. Flags and environment variables override it
     #[arg(long, env = CONFIG_VARIABLE, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Kubeconfig of the cluster to work on; without it the service account of the pod, else ~/.kube/config
+    /// Kubeconfig of the cluster to manage (default: the pod's service account, otherwise ~/.kube/config)
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// How often every object is looked at even if nothing happened to it
+    /// Resync interval: how often every object is reconciled even without a change
     #[arg(long, env = "RECONCILE_INTERVAL", value_name = "DURATION", default_value = "30s")]
     pub reconcile_interval: Duration,
 
-    /// How many objects each controller works on at a time
+    /// Maximum number of concurrent reconciles per controller
     #[arg(long, env = "MAX_CONCURRENT_RECONCILES", value_name = "NUMBER", default_value = "5")]
     pub max_concurrent_reconciles: NonZeroUsize,
 
-    /// Address of the metrics server; 0 turns it off
-    #[arg(long, env = "METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080")]
-    pub metrics_bind_address: BindAddress,
+    /// Address of the metrics server; 0 disables it (default: :8080 in a cluster, otherwise 127.0.0.1:8080)
+    #[arg(long, env = "METRICS_BIND_ADDRESS", value_name = "ADDRESS")]
+    pub metrics_bind_address: Option<BindAddress>,
 
-    /// Whether metrics are served over TLS and only to who may read them; by default in a cluster, or with --metrics-cert-dir
+    /// Serve metrics over TLS and only to authorized clients (default: true in a cluster or with --metrics-cert-dir)
     #[arg(long, env = "METRICS_SECURE", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub metrics_secure: Option<bool>,
 
-    /// Directory with tls.crt and tls.key for the metrics server; without it a certificate is made at start
+    /// Directory with tls.crt and tls.key for the metrics server (default: a self-signed certificate, generated at startup)
     #[arg(long, env = "METRICS_CERT_DIR", value_name = "DIRECTORY")]
     pub metrics_cert_dir: Option<PathBuf>,
 
-    /// Address of the probes /healthz and /readyz; 0 turns them off
-    #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8081")]
-    pub health_probe_bind_address: BindAddress,
+    /// Address of the probes /healthz and /readyz; 0 disables them (default: :8081 in a pod, otherwise 127.0.0.1:8081)
+    #[arg(long, env = "HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS")]
+    pub health_probe_bind_address: Option<BindAddress>,
 
-    /// Whether replicas agree on one that acts; turn it off only if there is never a second one
+    /// Elect one replica as the leader, which alone reconciles; disable it only if there is never a second replica
     #[arg(long, env = "LEADER_ELECTION", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
         default_value = "true", action = clap::ArgAction::Set)]
     pub leader_election: bool,
 
-    /// Namespace of the operator, where its leases live; by default that of its service account, else vitistack-system
+    /// Namespace of the operator, which holds its leases (default: that of its service account, otherwise vitistack-system)
     #[arg(long, env = "NAMESPACE", value_name = "NAME")]
     pub namespace: Option<String>,
 
-    /// How much is logged
+    /// Namespaces to watch and act in, separated by commas (default: all); cluster-scoped objects are always watched
+    #[arg(long, env = "NAMESPACES", value_name = "NAMES")]
+    pub namespaces: Option<WatchedNamespaces>,
+
+    /// Minimum level of log lines
     #[arg(long, env = "LOG_LEVEL", value_name = "LEVEL", default_value = "info", ignore_case = true)]
     pub log_level: LogLevel,
 
-    /// Form of log lines; by default text on a terminal and json elsewhere
+    /// Format of log lines (default: text on a terminal, otherwise json)
     #[arg(long, env = "LOG_FORMAT", value_name = "FORMAT", ignore_case = true)]
     pub log_format: Option<LogFormat>,
 
-    /// Address of an OpenTelemetry collector that takes traces over gRPC; without it nothing is traced
+    /// Address of an OpenTelemetry collector that receives traces over gRPC (default: no traces)
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otel_exporter_otlp_endpoint: Option<String>,
 
-    /// Name of the service in traces
+    /// Service name in traces
     #[arg(long, env = "OTEL_SERVICE_NAME", value_name = "NAME", default_value = "vitistack")]
     pub otel_service_name: String,
 
-    /// More attributes of the service in traces, as key=value,key=value
+    /// Additional resource attributes in traces, as key=value,key=value
     #[arg(long, env = "OTEL_RESOURCE_ATTRIBUTES", value_name = "ATTRIBUTES", default_value = "")]
     pub otel_resource_attributes: String,
 }
 
-impl KitArgs {
-    /// Whether the process runs as a pod and works on its own cluster.
+impl OperatorArgs {
+    /// Returns whether the process runs as a pod and manages the cluster it runs in.
     #[must_use]
     pub fn is_in_cluster(&self) -> bool {
         self.kubeconfig.as_ref().is_none_or(|path| path.as_os_str().is_empty()) && is_pod()
     }
 
-    /// Whether metrics are guarded.
+    /// Returns whether metrics are served over TLS and only to authorized clients.
     #[must_use]
     pub fn has_secure_metrics(&self) -> bool {
         self.metrics_secure.unwrap_or_else(|| self.is_in_cluster() || self.metrics_cert_dir.is_some())
     }
 
-    /// The namespace of the operator.
+    /// Returns the address of the metrics server. Outside a cluster metrics are not protected by default, so that other
+    /// hosts must not reach them.
+    #[must_use]
+    pub fn metrics_address(&self) -> BindAddress {
+        self.metrics_bind_address.unwrap_or_else(|| default_address(METRICS_PORT, self.is_in_cluster()))
+    }
+
+    /// Returns the address of the probes. In a pod they are called from its node, whatever cluster the operator manages.
+    #[must_use]
+    pub fn health_probe_address(&self) -> BindAddress {
+        self.health_probe_bind_address.unwrap_or_else(|| default_address(PROBE_PORT, is_in_pod()))
+    }
+
+    /// Returns the namespaces that the operator watches and acts in.
+    #[must_use]
+    pub fn watched_namespaces(&self) -> WatchedNamespaces {
+        self.namespaces.clone().unwrap_or_default()
+    }
+
+    /// Returns the namespace of the operator.
     #[must_use]
     pub fn own_namespace(&self) -> String {
         self.namespace.clone().filter(|namespace| !namespace.is_empty()).unwrap_or_else(|| {
@@ -111,20 +139,34 @@ impl KitArgs {
     }
 }
 
-/// Whether the process runs as a pod with a service account.
+/// Returns whether the process runs as a pod with a service account.
 #[must_use]
 pub fn is_pod() -> bool {
     Path::new(SERVICE_ACCOUNT).is_dir()
 }
 
-/// The settings file that the environment names: it has to be known before the arguments are parsed.
+/// Returns whether the process runs in a pod, even one without a service account.
+fn is_in_pod() -> bool {
+    is_pod() || std::env::var_os(POD_VARIABLE).is_some()
+}
+
+/// Returns the address of a server without the setting: all interfaces, or the host itself.
+fn default_address(port: u16, is_for_others: bool) -> BindAddress {
+    if is_for_others {
+        BindAddress::All { port }
+    } else {
+        BindAddress::At(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+}
+
+/// Returns the path of the settings file from the environment, which is needed before the arguments are parsed.
 pub(crate) fn config_variable() -> Option<OsString> {
     std::env::var_os(CONFIG_VARIABLE)
 }
 
-/// How much is logged.
+/// The minimum level of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[expect(missing_docs, reason = "the names say it, and a doc comment would become help text")]
+#[expect(missing_docs, reason = "the names are clear, and a doc comment would become help text")]
 pub enum LogLevel {
     Debug,
     Info,
@@ -132,30 +174,30 @@ pub enum LogLevel {
     Error,
 }
 
-/// Form of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[expect(missing_docs, reason = "the names say it, and a doc comment would become help text")]
+#[expect(missing_docs, reason = "the names are clear, and a doc comment would become help text")]
 pub enum LogFormat {
     Json,
     Text,
 }
 
-/// Where a server listens.
+/// The address a server listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindAddress {
-    /// Nowhere.
+    /// The server is disabled.
     Off,
-    /// On all interfaces.
+    /// All interfaces.
     All {
         /// The port.
         port: u16,
     },
-    /// On one address.
+    /// One address.
     At(SocketAddr),
 }
 
 impl BindAddress {
-    /// Listens there; `None` if turned off. All interfaces means both families where the machine has both.
+    /// Starts to listen; returns `None` if the server is disabled. All interfaces include IPv4 and IPv6 where available.
     pub fn listen(self) -> std::io::Result<Option<TcpListener>> {
         let listener = match self {
             Self::Off => return Ok(None),
@@ -182,7 +224,7 @@ impl FromStr for BindAddress {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const FIX: &str = "write it as :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none";
+        const FIX: &str = "write it as :8080, 127.0.0.1:8080 or [::1]:8080, or 0 to disable it";
         if text == "0" {
             return Ok(Self::Off);
         }
@@ -202,16 +244,16 @@ mod tests {
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
-        kit: KitArgs,
+        operator: OperatorArgs,
     }
 
-    fn parse(arguments: &[&str]) -> Result<KitArgs, String> {
+    fn parse(arguments: &[&str]) -> Result<OperatorArgs, String> {
         let all = std::iter::once("operator").chain(arguments.iter().copied());
-        Cli::try_parse_from(all).map(|cli| cli.kit).map_err(|error| error.to_string())
+        Cli::try_parse_from(all).map(|cli| cli.operator).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn addresses_are_read_as_go_reads_them() {
+    fn addresses_have_the_syntax_of_go() {
         assert_eq!(":8080".parse(), Ok(BindAddress::All { port: 8080 }));
         assert_eq!("0".parse(), Ok(BindAddress::Off));
         for text in ["127.0.0.1:9000", "[::1]:9000", ":8080", "0"] {
@@ -224,18 +266,40 @@ mod tests {
 
     #[test]
     fn defaults_are_the_documented_ones() {
-        let kit = parse(&[]).unwrap();
-        assert_eq!(kit.reconcile_interval.to_string(), "30s");
-        assert_eq!(kit.max_concurrent_reconciles.get(), 5);
-        assert_eq!(kit.metrics_bind_address, BindAddress::All { port: 8080 });
-        assert_eq!(kit.health_probe_bind_address, BindAddress::All { port: 8081 });
-        assert!(kit.leader_election);
-        assert_eq!(kit.log_level, LogLevel::Info);
-        assert_eq!(kit.otel_service_name, "vitistack");
+        let defaults = parse(&[]).unwrap();
+        assert_eq!(defaults.reconcile_interval.to_string(), "30s");
+        assert_eq!(defaults.max_concurrent_reconciles.get(), 5);
+        assert_eq!((defaults.metrics_bind_address, defaults.health_probe_bind_address), (None, None));
+        assert_eq!(defaults.watched_namespaces(), WatchedNamespaces::ALL);
+        assert!(defaults.leader_election);
+        assert_eq!(defaults.log_level, LogLevel::Info);
+        assert_eq!(defaults.otel_service_name, "vitistack");
     }
 
     #[test]
-    fn switches_take_a_value_or_none() {
+    fn only_a_cluster_reaches_servers_without_a_setting() {
+        assert_eq!(default_address(8080, true).to_string(), ":8080");
+        assert_eq!(default_address(8080, false).to_string(), "127.0.0.1:8080");
+        let outside = parse(&["--kubeconfig", "/some/file"]).unwrap();
+        assert_eq!(outside.metrics_address().to_string(), "127.0.0.1:8080");
+        let chosen = ["--metrics-bind-address=:9000", "--health-probe-bind-address=:9001"];
+        let chosen = parse(&[&["--kubeconfig", "/some/file"], &chosen[..]].concat()).unwrap();
+        assert_eq!(chosen.metrics_address(), BindAddress::All { port: 9000 });
+        assert_eq!(chosen.health_probe_address(), BindAddress::All { port: 9001 });
+    }
+
+    #[test]
+    fn namespaces_are_listed_and_an_invalid_name_is_a_usage_error() {
+        let watched = parse(&["--namespaces", "team-b,team-a"]).unwrap().watched_namespaces();
+        assert_eq!(watched.to_string(), "team-a,team-b");
+        for bad in ["", "a,,b", "Team", "a b", "*"] {
+            let error = parse(&["--namespaces", bad]).unwrap_err();
+            assert!(error.contains("--namespaces") && error.contains("team-a,team-b"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_switch_works_with_and_without_a_value() {
         assert!(!parse(&["--leader-election=false"]).unwrap().leader_election);
         assert!(!parse(&["--leader-election", "false"]).unwrap().leader_election);
         assert!(parse(&["--leader-election"]).unwrap().leader_election);
@@ -244,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_read_in_any_case() {
+    fn levels_ignore_case() {
         assert_eq!(parse(&["--log-level", "DEBUG"]).unwrap().log_level, LogLevel::Debug);
         assert_eq!(parse(&["--log-level", "Warn"]).unwrap().log_level, LogLevel::Warn);
     }

@@ -1,8 +1,8 @@
-//! Kubernetes Events, each told once.
+//! Kubernetes Events without repetition.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use k8s_openapi::{
@@ -12,60 +12,62 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 use vitistack_clients::kubernetes::explain;
+use vitistack_types::{Severity, WatchedNamespaces};
+
+use crate::lock::lock;
 
 /// Limits of the Events API, in bytes.
 const NOTE_LIMIT: usize = 1024;
 const NAME_LIMIT: usize = 253;
 const FIELD_LIMIT: usize = 128;
-/// How many object and reason pairs are remembered; beyond it the oldest is forgotten, and may be told again.
-const MEMORY: usize = 10_000;
-
-/// How grave an Event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// Something happened as it should.
-    Normal,
-    /// Something is wrong.
-    Warning,
-}
+/// How many pairs of object and reason are remembered. Beyond that the oldest is dropped and may be published again.
+const REMEMBERED: usize = 10_000;
 
 /// Publishes the Events of one operator.
 ///
-/// kube's own recorder counts a repeated reason into the first Event and drops the new note, which is what a user
-/// would want to read; so Events are made here. Failure to publish is logged and never ends anything.
+/// kube's recorder counts a repeated reason in the first Event and drops the new note, which users want to read, so
+/// Events are created here. A failure to publish is logged and has no other effect.
 #[derive(Clone)]
 pub struct Events {
     client: Client,
     controller: String,
     instance: String,
-    told: Arc<Mutex<Told>>,
+    watched: WatchedNamespaces,
+    published: Arc<Mutex<Published>>,
 }
 
 impl Events {
-    /// Publishes as `controller`; `instance` tells replicas apart.
+    /// Creates a publisher for `controller`, which works in the namespaces of `watched`; `instance` distinguishes replicas.
     #[must_use]
-    pub fn new(client: Client, controller: &str, instance: &str) -> Self {
+    pub fn new(client: Client, controller: &str, instance: &str, watched: WatchedNamespaces) -> Self {
         Self {
             client,
             controller: controller.to_owned(),
             instance: cut(instance, FIELD_LIMIT).to_owned(),
-            told: Arc::default(),
+            watched,
+            published: Arc::default(),
         }
     }
 
-    /// Tells about an object, unless the same was told before and nothing else since.
-    pub async fn publish(&self, severity: Severity, object: &ObjectReference, reason: &str, note: &str) {
-        let note = cut(note, NOTE_LIMIT);
-        let is_news = self.told.lock().unwrap_or_else(PoisonError::into_inner).is_news(object, reason, note);
-        if !is_news {
+    /// Publishes an Event about an object, unless its last Event with this reason has the same note.
+    pub async fn publish(&self, object: &ObjectReference, event: &vitistack_types::Event) {
+        let vitistack_types::Event { severity, reason, message } = event;
+        let note = cut(message, NOTE_LIMIT);
+        if !lock(&self.published).record(object, reason, note) {
             return;
         }
-        let event = self.event(severity, object, reason, note, Timestamp::now());
+
         let namespace = object.namespace.as_deref().unwrap_or("default");
+        if !self.watched.contains(namespace) {
+            // About a cluster-scoped object: the operator has no permissions where its Events belong.
+            tracing::warn!(reason, object = object.name, "{note}");
+            return;
+        }
+        let event = self.event(*severity, object, reason, note, Timestamp::now());
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             tracing::warn!(reason, "failed to publish an Event: {}", explain(&error));
-            self.told.lock().unwrap_or_else(PoisonError::into_inner).forget(object, reason);
+            lock(&self.published).forget(object, reason);
         }
     }
 
@@ -83,7 +85,7 @@ impl Events {
         Event {
             metadata: ObjectMeta {
                 name: Some(format!("{stem}{suffix}")),
-                // Events of cluster-scoped objects live in the namespace "default".
+                // Events about cluster-scoped objects belong to the namespace "default".
                 namespace: Some(object.namespace.clone().unwrap_or_else(|| "default".to_owned())),
                 ..ObjectMeta::default()
             },
@@ -100,22 +102,22 @@ impl Events {
     }
 }
 
-/// What was told last, by object and reason.
+/// The last note by object and reason.
 #[derive(Debug, Default)]
-struct Told {
+struct Published {
     notes: HashMap<(String, String), String>,
     order: VecDeque<(String, String)>,
 }
 
-impl Told {
-    /// Notes down what is about to be told; false if it was the last thing told about this object and reason.
-    fn is_news(&mut self, object: &ObjectReference, reason: &str, note: &str) -> bool {
+impl Published {
+    /// Records a note; returns false if it equals the last note for this object and reason.
+    fn record(&mut self, object: &ObjectReference, reason: &str, note: &str) -> bool {
         let key = Self::key(object, reason);
         if let Some(before) = self.notes.insert(key.clone(), note.to_owned()) {
             return before != note;
         }
         self.order.push_back(key);
-        if self.order.len() > MEMORY
+        if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
             self.notes.remove(&oldest);
@@ -138,9 +140,9 @@ impl Told {
     }
 }
 
-/// The longest beginning of `text` that fits into `limit` bytes.
+/// Returns the longest prefix of `text` that fits into `limit` bytes.
 fn cut(text: &str, limit: usize) -> &str {
-    text.split_at_checked(text.floor_char_boundary(limit)).map_or(text, |(beginning, _)| beginning)
+    text.split_at_checked(text.floor_char_boundary(limit)).map_or(text, |(prefix, _)| prefix)
 }
 
 #[cfg(test)]
@@ -156,32 +158,32 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_told_once_until_it_changes() {
-        let mut told = Told::default();
-        assert!(told.is_news(&object("a"), "Blocked", "no disk"));
-        assert!(!told.is_news(&object("a"), "Blocked", "no disk"));
-        assert!(told.is_news(&object("b"), "Blocked", "no disk"));
-        assert!(told.is_news(&object("a"), "Failed", "no disk"));
-        assert!(told.is_news(&object("a"), "Blocked", "no network"));
-        assert!(told.is_news(&object("a"), "Blocked", "no disk"), "it came back");
+    fn the_same_note_is_published_once_until_it_changes() {
+        let mut published = Published::default();
+        assert!(published.record(&object("a"), "Blocked", "no disk"));
+        assert!(!published.record(&object("a"), "Blocked", "no disk"));
+        assert!(published.record(&object("b"), "Blocked", "no disk"));
+        assert!(published.record(&object("a"), "Failed", "no disk"));
+        assert!(published.record(&object("a"), "Blocked", "no network"));
+        assert!(published.record(&object("a"), "Blocked", "no disk"), "the first note again");
     }
 
     #[test]
-    fn what_could_not_be_told_is_told_again() {
-        let mut told = Told::default();
-        told.is_news(&object("a"), "Blocked", "no disk");
-        told.forget(&object("a"), "Blocked");
-        assert!(told.is_news(&object("a"), "Blocked", "no disk"));
+    fn a_note_that_was_not_published_is_published_later() {
+        let mut published = Published::default();
+        published.record(&object("a"), "Blocked", "no disk");
+        published.forget(&object("a"), "Blocked");
+        assert!(published.record(&object("a"), "Blocked", "no disk"));
     }
 
     #[test]
-    fn memory_is_bounded() {
-        let mut told = Told::default();
-        for number in 0..=MEMORY {
-            told.is_news(&object(&number.to_string()), "Blocked", "no disk");
+    fn the_number_of_remembered_notes_is_bounded() {
+        let mut published = Published::default();
+        for number in 0..=REMEMBERED {
+            published.record(&object(&number.to_string()), "Blocked", "no disk");
         }
-        assert_eq!((told.notes.len(), told.order.len()), (MEMORY, MEMORY));
-        assert!(told.is_news(&object("0"), "Blocked", "no disk"));
+        assert_eq!((published.notes.len(), published.order.len()), (REMEMBERED, REMEMBERED));
+        assert!(published.record(&object("0"), "Blocked", "no disk"));
     }
 
     #[test]
@@ -194,7 +196,7 @@ mod tests {
     #[tokio::test]
     async fn the_longest_object_name_still_gives_a_valid_event() {
         let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let events = Events::new(client, "test", &"i".repeat(300));
+        let events = Events::new(client, "test", &"i".repeat(300), WatchedNamespaces::ALL);
         let event =
             events.event(Severity::Warning, &object(&"n".repeat(253)), "Reason", "note", Timestamp::now());
         assert_eq!(event.metadata.name.unwrap().len(), NAME_LIMIT);

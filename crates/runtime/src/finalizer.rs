@@ -1,15 +1,15 @@
-//! The first and the last write to an object, as pure patches.
+//! The patches that claim and release an object.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-/// The one patch that makes an object ours: the finalizer and annotations that it lacks. `None` if it has them all,
-/// or if it is being deleted, when a server no longer takes finalizers.
+/// Returns the patch that claims an object: the finalizer and annotations that it lacks. Returns `None` if it has all of
+/// them, or if it is being deleted, because the API server then rejects new finalizers.
 ///
-/// It carries uid and resourceVersion: if the object changed meanwhile, or was deleted and made again, the patch
-/// conflicts, instead of bringing back a finalizer that somebody just removed.
+/// The patch contains uid and resourceVersion: if the object was changed or recreated in the meantime, it conflicts
+/// instead of restoring a finalizer that was just removed.
 #[must_use]
 pub fn first_patch(
     metadata: &ObjectMeta,
@@ -21,12 +21,14 @@ pub fn first_patch(
     }
     let mut fields = json!({ "uid": metadata.uid, "resourceVersion": metadata.resource_version });
     let mut is_needed = false;
+
     if !has(metadata, finalizer) {
         let mut finalizers = metadata.finalizers.clone().unwrap_or_default();
         finalizers.push(finalizer.to_owned());
         insert(&mut fields, "finalizers", json!(finalizers));
         is_needed = true;
     }
+
     let present = metadata.annotations.as_ref();
     let missing: BTreeMap<_, _> = annotations
         .iter()
@@ -36,10 +38,11 @@ pub fn first_patch(
         insert(&mut fields, "annotations", json!(missing));
         is_needed = true;
     }
+
     is_needed.then(|| json!({ "metadata": fields }))
 }
 
-/// The patch that lets an object go. `None` if it does not have our finalizer.
+/// Returns the patch that removes our finalizer, or `None` if the object does not have it.
 #[must_use]
 pub fn removal_patch(metadata: &ObjectMeta, finalizer: &str) -> Option<Value> {
     if !has(metadata, finalizer) {
@@ -107,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn an_object_on_its_way_out_is_not_claimed() {
-        let leaving =
+    fn an_object_that_is_being_deleted_is_not_claimed() {
+        let deleted =
             ObjectMeta { deletion_timestamp: Some(Time(Timestamp::UNIX_EPOCH)), ..metadata(&["other"]) };
-        assert_eq!(first_patch(&leaving, OURS, &identity()), None);
+        assert_eq!(first_patch(&deleted, OURS, &identity()), None);
     }
 
     #[test]

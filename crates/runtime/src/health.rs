@@ -1,20 +1,22 @@
-//! What the process says about itself on its probes.
+//! The state behind the probes of the process.
 
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-/// A loop that has not turned for so long counts as stuck. Loops turn every few seconds even when idle.
+use crate::lock::lock;
+
+/// A loop without a heartbeat for this long is stuck. Loops send one every few seconds even when idle.
 const STUCK_AFTER: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 enum Pulse {
-    Beating(Instant),
+    Running(Instant),
     Finished,
     Died,
 }
@@ -25,86 +27,85 @@ struct State {
     pulses: BTreeMap<String, Pulse>,
 }
 
-/// The shared book of checks of one process.
+/// The checks of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Health(Arc<Mutex<State>>);
 
-/// What a probe answers.
+/// The state of all checks of one sort.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Whether every check passes.
     pub is_good: bool,
-    /// One line per check: `[+] name: why` or `[-] name: why`.
-    pub text: String,
+    /// The names of the checks that fail.
+    pub failing: Vec<String>,
+    /// One line per check: `[+] name: why` or `[-] name: why`. It may contain addresses and errors of other systems.
+    pub details: String,
 }
 
 impl Health {
-    /// Adds a readiness check, which fails until it is told otherwise.
+    /// Adds a readiness check, which fails until its first report.
     #[must_use]
     pub fn readiness(&self, name: impl Into<String>) -> Readiness {
         let name = name.into();
-        self.lock().readiness.insert(name.clone(), Err("not started".to_owned()));
+        lock(&self.0).readiness.insert(name.clone(), Err("not started".to_owned()));
         Readiness { health: self.clone(), name }
     }
 
-    /// Adds a loop that has to keep turning for the process to be alive.
+    /// Adds a loop that must send heartbeats for the process to be alive.
     #[must_use]
     pub fn heart(&self, name: impl Into<String>, now: Instant) -> Heart {
         let name = name.into();
-        self.lock().pulses.insert(name.clone(), Pulse::Beating(now));
+        lock(&self.0).pulses.insert(name.clone(), Pulse::Running(now));
         Heart { health: self.clone(), name }
     }
 
-    /// The answer of `/readyz`.
+    /// Returns whether the process is ready.
     #[must_use]
     pub fn ready(&self) -> Report {
-        report(self.lock().readiness.iter().map(|(name, state)| (name.as_str(), state.clone())))
+        report(lock(&self.0).readiness.iter().map(|(name, state)| (name.as_str(), state.clone())))
     }
 
-    /// The answer of `/healthz`.
+    /// Returns whether the process is alive.
     #[must_use]
     pub fn live(&self, now: Instant) -> Report {
-        report(self.lock().pulses.iter().map(|(name, pulse)| (name.as_str(), judge(pulse, now))))
-    }
-
-    // A panic while holding the lock leaves plain data behind, which is still true.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        report(lock(&self.0).pulses.iter().map(|(name, pulse)| (name.as_str(), judge(pulse, now))))
     }
 }
 
+/// Returns why a loop is alive, or why it is not.
 fn judge(pulse: &Pulse, now: Instant) -> Result<String, String> {
     match pulse {
         Pulse::Finished => Ok("finished".to_owned()),
-        Pulse::Died => Err("its task died".to_owned()),
-        Pulse::Beating(last) => {
+        Pulse::Died => Err("the task ended unexpectedly".to_owned()),
+        Pulse::Running(last) => {
             let silence = now.saturating_duration_since(*last);
             if silence < STUCK_AFTER {
-                Ok("turning".to_owned())
+                Ok("running".to_owned())
             } else {
-                Err(format!("has not turned for {} s", silence.as_secs()))
+                Err(format!("no heartbeat for {} s", silence.as_secs()))
             }
         }
     }
 }
 
 fn report<'a>(checks: impl Iterator<Item = (&'a str, Result<String, String>)>) -> Report {
-    let mut report = Report { is_good: true, text: String::new() };
+    let mut report = Report { is_good: true, failing: Vec::new(), details: String::new() };
     for (name, state) in checks {
         let (sign, why) = match state {
             Ok(why) => ('+', why),
             Err(why) => {
                 report.is_good = false;
+                report.failing.push(name.to_owned());
                 ('-', why)
             }
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(report.text, "[{sign}] {name}: {why}");
+        let _ = writeln!(report.details, "[{sign}] {name}: {why}");
     }
     report
 }
 
-/// The handle by which the owner of a readiness check reports.
+/// The handle of a readiness check.
 #[derive(Debug)]
 pub struct Readiness {
     health: Health,
@@ -112,18 +113,18 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// The check passes.
+    /// Reports that the check passes.
     pub fn pass(&self, why: impl Into<String>) {
-        self.health.lock().readiness.insert(self.name.clone(), Ok(why.into()));
+        lock(&self.health.0).readiness.insert(self.name.clone(), Ok(why.into()));
     }
 
-    /// The check fails.
+    /// Reports that the check fails.
     pub fn fail(&self, why: impl Into<String>) {
-        self.health.lock().readiness.insert(self.name.clone(), Err(why.into()));
+        lock(&self.health.0).readiness.insert(self.name.clone(), Err(why.into()));
     }
 }
 
-/// The handle by which a loop says that it turns. Dropped without [`Heart::finish`], the loop counts as dead.
+/// The heartbeat of a loop. If it is dropped without [`Heart::finish`], the loop counts as dead.
 #[derive(Debug)]
 pub struct Heart {
     health: Health,
@@ -131,24 +132,24 @@ pub struct Heart {
 }
 
 impl Heart {
-    /// The loop turned.
+    /// Reports that the loop is running.
     pub fn beat(&self, now: Instant) {
-        self.set(Pulse::Beating(now));
+        self.set(Pulse::Running(now));
     }
 
-    /// The loop ended because it was asked to.
+    /// Reports that the loop ended as requested.
     pub fn finish(self) {
         self.set(Pulse::Finished);
     }
 
     fn set(&self, pulse: Pulse) {
-        self.health.lock().pulses.insert(self.name.clone(), pulse);
+        lock(&self.health.0).pulses.insert(self.name.clone(), pulse);
     }
 }
 
 impl Drop for Heart {
     fn drop(&mut self) {
-        if let Some(pulse @ Pulse::Beating(_)) = self.health.lock().pulses.get_mut(&self.name) {
+        if let Some(pulse @ Pulse::Running(_)) = lock(&self.health.0).pulses.get_mut(&self.name) {
             *pulse = Pulse::Died;
         }
     }
@@ -159,52 +160,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_fails_until_it_passes_and_says_why() {
+    fn a_check_fails_until_it_passes_and_reports_why() {
         let health = Health::default();
-        assert!(health.ready().is_good, "nothing to check is ready");
+        assert!(health.ready().is_good, "no checks: ready");
         let cache = health.readiness("cache widgets");
-        assert_eq!(health.ready().text, "[-] cache widgets: not started\n");
+        assert_eq!(health.ready().details, "[-] cache widgets: not started\n");
         cache.fail("connection refused");
         assert_eq!(
             health.ready(),
-            Report { is_good: false, text: "[-] cache widgets: connection refused\n".into() }
+            Report {
+                is_good: false,
+                failing: vec!["cache widgets".to_owned()],
+                details: "[-] cache widgets: connection refused\n".to_owned(),
+            }
         );
         cache.pass("synced");
-        assert_eq!(health.ready(), Report { is_good: true, text: "[+] cache widgets: synced\n".into() });
+        let ready = health.ready();
+        assert!(ready.is_good && ready.failing.is_empty());
+        assert_eq!(ready.details, "[+] cache widgets: synced\n");
     }
 
     #[test]
-    fn one_failing_check_is_enough() {
+    fn one_failing_check_makes_the_process_unready() {
         let health = Health::default();
         health.readiness("a").pass("fine");
         health.readiness("b").fail("broken");
         let report = health.ready();
         assert!(!report.is_good);
-        assert_eq!(report.text, "[+] a: fine\n[-] b: broken\n");
+        assert_eq!(report.details, "[+] a: fine\n[-] b: broken\n");
     }
 
     #[test]
-    fn a_loop_that_stops_turning_is_not_alive() {
+    fn a_loop_without_heartbeats_is_not_alive() {
         let health = Health::default();
         let start = Instant::now();
         let heart = health.heart("controller", start);
         assert!(health.live(start + Duration::from_secs(59)).is_good);
         let stuck = health.live(start + Duration::from_secs(75));
-        assert_eq!(
-            stuck,
-            Report { is_good: false, text: "[-] controller: has not turned for 75 s\n".into() }
-        );
+        assert!(!stuck.is_good);
+        assert_eq!(stuck.details, "[-] controller: no heartbeat for 75 s\n");
         heart.beat(start + Duration::from_secs(70));
         assert!(health.live(start + Duration::from_secs(75)).is_good);
     }
 
     #[test]
-    fn a_loop_that_ends_by_itself_is_dead_and_one_that_was_asked_is_not() {
+    fn a_loop_that_ends_by_itself_is_dead_and_one_that_was_stopped_is_not() {
         let health = Health::default();
         let now = Instant::now();
-        health.heart("asked", now).finish();
+        health.heart("stopped", now).finish();
         assert!(health.live(now).is_good);
         drop(health.heart("panicked", now));
-        assert_eq!(health.live(now).text, "[+] asked: finished\n[-] panicked: its task died\n");
+        assert_eq!(
+            health.live(now).details,
+            "[-] panicked: the task ended unexpectedly\n[+] stopped: finished\n"
+        );
     }
 }

@@ -1,13 +1,13 @@
-//! Kinds and urgencies of work.
+//! The kinds of work of a controller.
 
-/// Kind of work; each has a slot of its own.
+/// A kind of work. Each has a slot of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
-    /// The object does not have its real thing yet.
+    /// The object is not ready yet.
     Create,
-    /// The object is on its way out.
+    /// The object is being deleted.
     Delete,
-    /// The object is settled and only looked at.
+    /// The object is ready and only observed.
     Observe,
 }
 
@@ -15,7 +15,7 @@ impl Lane {
     /// All lanes, in the order in which they take turns.
     pub const ALL: [Self; 3] = [Self::Create, Self::Delete, Self::Observe];
 
-    /// The lane's name as a metric label.
+    /// The name of the lane as a metric label.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -24,15 +24,4 @@ impl Lane {
             Self::Observe => "observe",
         }
     }
-}
-
-/// Why a key is in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Urgency {
-    /// It was its turn to be looked at again.
-    Resync,
-    /// Something changed.
-    Event,
-    /// A user changed what is desired: runs now, even inside a backoff.
-    Change,
 }

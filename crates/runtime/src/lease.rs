@@ -1,9 +1,9 @@
 //! Leader election on a `Lease`, one per operator.
 //!
-//! The holder writes the lease every 12 s. It believes that it leads for 20 s after the start of its last successful
-//! write, others wait 30 s after the last write that they *saw*: both measure on their own clock, so no two clocks are
-//! ever compared, and the holder has stopped acting before anybody else may start. The lease is watched: one that is
-//! released is taken at once.
+//! The holder renews the lease every 12 s. It considers itself the leader for 20 s after the start of its last
+//! successful write; other replicas wait for 30 s after the last write that they *saw*. Each replica uses its own clock,
+//! so clocks are never compared, and the holder has stopped acting before another replica may start. The lease is
+//! watched, so a released lease is acquired at once.
 
 use std::time::Duration;
 
@@ -25,26 +25,27 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use vitistack_clients::kubernetes::{explain, is_conflict};
+use vitistack_types::{WatchedNamespaces, labels};
 
 use crate::{
-    feed::explain_watch,
+    cache::explain_watch,
     health::{Health, Heart, Readiness},
 };
 
-/// How long others wait after the last write that they saw.
+/// How long other replicas wait after the last write that they saw.
 const LEASE_DURATION: Duration = Duration::from_secs(30);
 const LEASE_SECONDS: i32 = 30;
-/// How often the holder writes. It is most of what an operator at rest asks of a server, and only a leader that is killed is
-/// replaced the later for it: one that ends releases the lease.
+/// How often the holder renews the lease. These are most requests of an idle operator, and a longer interval delays only
+/// the replacement of a killed leader: one that shuts down releases the lease.
 const RENEW_EVERY: Duration = Duration::from_secs(12);
-/// When a holder that could not write stops acting, counted from the start of its last successful write.
+/// When a holder that cannot renew stops acting, counted from the start of its last successful write.
 const STOP_AFTER: Duration = Duration::from_secs(20);
-/// Pause after a failed write.
+/// The delay after a failed write.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Longest wait for one answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// The maximum time to wait for one response.
+const RESPONSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Why the lease was not written.
+/// Why the lease could not be written.
 #[derive(Debug, Snafu)]
 enum LeaseError {
     #[snafu(display("failed to write lease {name:?}: {}", explain(source)))]
@@ -53,28 +54,28 @@ enum LeaseError {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    #[snafu(display("failed to write lease {name:?}: no answer within {limit:?}"))]
-    AwaitAnswer { name: String, limit: Duration },
+    #[snafu(display("failed to write lease {name:?}: no response within {limit:?}"))]
+    AwaitResponse { name: String, limit: Duration },
 }
 
-/// What to do about the lease.
+/// What to do with the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
-    /// There is none: make it.
+    /// It does not exist: create it.
     Create,
-    /// Nobody holds it, or its holder was silent for too long.
-    Take,
-    /// It is ours.
+    /// It has no holder, or its holder did not renew it in time: acquire it.
+    Acquire,
+    /// This replica holds it.
     Renew,
-    /// Somebody else holds it until then at least.
+    /// Another replica holds it at least until then.
     Wait { until: Instant },
 }
 
-/// Decides from the lease as it was last seen, which changed last at `changed` on our own clock.
+/// Decides from the last seen lease, which last changed at `changed` on the clock of this replica.
 fn decide(lease: Option<&Lease>, me: &str, changed: Instant, now: Instant) -> Decision {
     let Some(lease) = lease else { return Decision::Create };
     match holder(lease) {
-        None => Decision::Take,
+        None => Decision::Acquire,
         Some(holder) if holder == me => Decision::Renew,
         Some(_) => {
             let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
@@ -82,17 +83,17 @@ fn decide(lease: Option<&Lease>, me: &str, changed: Instant, now: Instant) -> De
                 .and_then(|seconds| u64::try_from(seconds).ok())
                 .map_or(LEASE_DURATION, Duration::from_secs);
             let until = changed + duration;
-            if until <= now { Decision::Take } else { Decision::Wait { until } }
+            if until <= now { Decision::Acquire } else { Decision::Wait { until } }
         }
     }
 }
 
-/// Who holds the lease, if anybody.
+/// Returns the holder of the lease, if any.
 fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// The lease with `me` as holder, counting the transition if somebody else, or nobody, held it before.
+/// Returns the lease with `me` as holder. Counts a transition unless `me` held it before.
 fn held(lease: Option<&Lease>, name: &str, me: &str, now: Timestamp) -> Lease {
     let before = lease.and_then(|lease| lease.spec.clone()).unwrap_or_default();
     let is_ours = lease.and_then(holder) == Some(me);
@@ -117,7 +118,19 @@ fn held(lease: Option<&Lease>, name: &str, me: &str, now: Timestamp) -> Lease {
     }
 }
 
-/// The lease without a holder.
+/// Records on the lease which namespaces its holder watches, so that clients can explain what it does not see.
+fn record_namespaces(lease: &mut Lease, watched: &WatchedNamespaces) {
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    match watched.to_setting() {
+        Some(names) => annotations.insert(labels::WATCHED_NAMESPACES.to_owned(), names),
+        None => annotations.remove(labels::WATCHED_NAMESPACES),
+    };
+    if annotations.is_empty() {
+        lease.metadata.annotations = None;
+    }
+}
+
+/// Returns the lease without a holder.
 fn released(lease: &Lease, now: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
@@ -126,17 +139,17 @@ fn released(lease: &Lease, now: Timestamp) -> Lease {
     lease
 }
 
-/// What was last seen of the lease.
+/// The last seen state of the lease.
 #[derive(Debug)]
 struct Seen {
     lease: Option<Lease>,
     changed: Instant,
-    /// False until the first answer: not knowing is not the same as there being none.
+    /// False until the first response: an unknown lease is not an absent one.
     is_known: bool,
 }
 
 impl Seen {
-    fn note(&mut self, lease: Option<Lease>, now: Instant) {
+    fn update(&mut self, lease: Option<Lease>, now: Instant) {
         let version =
             |lease: &Option<Lease>| lease.as_ref().map(|lease| lease.metadata.resource_version.clone());
         if !self.is_known || version(&self.lease) != version(&lease) {
@@ -152,6 +165,7 @@ pub struct Election {
     api: Api<Lease>,
     name: String,
     me: String,
+    watched: WatchedNamespaces,
     leads: watch::Sender<bool>,
     readiness: Readiness,
     heart: Heart,
@@ -159,11 +173,11 @@ pub struct Election {
     listed: Option<Lease>,
     renewed: Option<Instant>,
     not_before: Instant,
-    complaint: String,
+    last_warning: String,
 }
 
 impl Election {
-    /// A candidate `me` for the lease `name` in `namespace`; whether it leads is told to `leads`.
+    /// Creates a candidate `me` for the lease `name` in `namespace`, which reports to `leads` whether it is the leader.
     #[must_use]
     pub fn new(
         client: Client,
@@ -179,6 +193,7 @@ impl Election {
             api: Api::namespaced(client, namespace),
             name: name.to_owned(),
             me: me.to_owned(),
+            watched: WatchedNamespaces::ALL,
             leads,
             readiness: health.readiness(&check),
             heart: health.heart(&check, now),
@@ -186,45 +201,52 @@ impl Election {
             listed: None,
             renewed: None,
             not_before: now,
-            complaint: String::new(),
+            last_warning: String::new(),
         }
     }
 
-    /// Takes part until told to end, and releases the lease then. Whoever ends it has stopped acting before.
+    /// Returns the same candidate, which records on the lease that it watches these namespaces.
+    #[must_use]
+    pub fn watching(self, watched: WatchedNamespaces) -> Self {
+        Self { watched, ..self }
+    }
+
+    /// Takes part until `end`, then releases the lease. The caller must have stopped acting before.
     pub async fn run(mut self, end: CancellationToken) {
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut changes = watcher(self.api.clone(), config).default_backoff().boxed();
         loop {
-            let wake = self.act().await.min(Instant::now() + RENEW_EVERY);
+            let wake = self.advance().await.min(Instant::now() + RENEW_EVERY);
             self.heart.beat(Instant::now());
             tokio::select! {
                 () = end.cancelled() => break,
                 () = sleep_until(wake) => {}
-                () = self.hear(&mut changes) => {}
+                () = self.follow(&mut changes) => {}
             }
         }
         self.release().await;
         self.heart.finish();
     }
 
-    /// Does what is to be done now and returns when to look again.
-    async fn act(&mut self) -> Instant {
+    /// Acquires or renews the lease if necessary and returns when to check again.
+    async fn advance(&mut self) -> Instant {
         let now = Instant::now();
         if let Some(renewed) = self.renewed
             && now >= renewed + STOP_AFTER
         {
-            self.step_down("could not renew it in time");
+            self.step_down("the lease was not renewed in time");
         }
+
         if !self.seen.is_known {
             return now + RENEW_EVERY;
         }
         match (decide(self.seen.lease.as_ref(), &self.me, self.seen.changed, now), self.renewed) {
             (Decision::Wait { until }, renewed) => {
                 if renewed.is_some() {
-                    self.step_down("somebody else holds it");
+                    self.step_down("another replica holds the lease");
                 }
                 let other = self.seen.lease.as_ref().and_then(holder).unwrap_or_default();
-                self.readiness.pass(format!("standing by, {other} leads"));
+                self.readiness.pass(format!("standby, the leader is {other}"));
                 until
             }
             (Decision::Renew, Some(renewed)) if now < (renewed + RENEW_EVERY).max(self.not_before) => {
@@ -238,34 +260,37 @@ impl Election {
         }
     }
 
-    /// How long to wait for an answer: never longer than we may believe that we lead.
-    fn patience(&self, now: Instant) -> Duration {
-        let believed = self.renewed.map(|renewed| (renewed + STOP_AFTER).saturating_duration_since(now));
-        believed.map_or(ANSWER_LIMIT, |left| left.min(ANSWER_LIMIT))
+    /// Returns how long to wait for a response: never longer than this replica may consider itself the leader.
+    fn response_limit(&self, now: Instant) -> Duration {
+        let leads_for = self.renewed.map(|renewed| (renewed + STOP_AFTER).saturating_duration_since(now));
+        leads_for.map_or(RESPONSE_LIMIT, |left| left.min(RESPONSE_LIMIT))
     }
 
-    /// Writes the lease as ours.
+    /// Writes the lease with this replica as holder.
     async fn write(&mut self, started: Instant) {
-        let limit = self.patience(started);
-        let lease = held(self.seen.lease.as_ref(), &self.name, &self.me, Timestamp::now());
+        let limit = self.response_limit(started);
+        let mut lease = held(self.seen.lease.as_ref(), &self.name, &self.me, Timestamp::now());
+        record_namespaces(&mut lease, &self.watched);
         let parameters = PostParams::default();
-        let answer = if self.seen.lease.is_some() {
+        let response = if self.seen.lease.is_some() {
             timeout(limit, self.api.replace(&self.name, &parameters, &lease)).await
         } else {
             timeout(limit, self.api.create(&parameters, &lease)).await
         };
-        let result = match answer {
-            Ok(answer) => answer.context(WriteLeaseSnafu { name: &self.name }),
-            Err(_) => AwaitAnswerSnafu { name: &self.name, limit }.fail(),
+
+        let result = match response {
+            Ok(response) => response.context(WriteLeaseSnafu { name: &self.name }),
+            Err(_) => AwaitResponseSnafu { name: &self.name, limit }.fail(),
         };
+
         match result {
             Ok(lease) => {
-                self.seen.note(Some(lease), Instant::now());
+                self.seen.update(Some(lease), Instant::now());
                 self.renewed = Some(started);
-                self.readiness.pass("leading");
-                self.complaint.clear();
+                self.readiness.pass("leader");
+                self.last_warning.clear();
                 if !self.leads.send_replace(true) {
-                    tracing::info!(lease = self.name, "leading");
+                    tracing::info!(lease = self.name, "started leading");
                 }
             }
             Err(error) => {
@@ -273,23 +298,23 @@ impl Election {
                 let why = error.to_string();
                 self.readiness.fail(&why);
                 if matches!(&error, LeaseError::WriteLease { source, .. } if is_conflict(source)) {
-                    // Somebody was faster, or our watch lags: see for ourselves.
+                    // Another replica wrote first, or the watch lags behind: read the lease.
                     if let Ok(Ok(lease)) =
-                        timeout(self.patience(Instant::now()), self.api.get_opt(&self.name)).await
+                        timeout(self.response_limit(Instant::now()), self.api.get_opt(&self.name)).await
                     {
-                        self.seen.note(lease, Instant::now());
+                        self.seen.update(lease, Instant::now());
                     }
-                } else if self.complaint != why {
-                    // Tried again every second, but said once.
+                } else if self.last_warning != why {
+                    // Retried every second, but logged once.
                     tracing::warn!(lease = self.name, "{why}");
-                    self.complaint = why;
+                    self.last_warning = why;
                 }
             }
         }
     }
 
-    /// Waits for the next change of the lease and notes it.
-    async fn hear(&mut self, changes: &mut BoxStream<'static, watcher::Result<watcher::Event<Lease>>>) {
+    /// Waits for the next change of the lease and records it.
+    async fn follow(&mut self, changes: &mut BoxStream<'static, watcher::Result<watcher::Event<Lease>>>) {
         let Some(event) = changes.next().await else { return std::future::pending().await };
         let now = Instant::now();
         match event {
@@ -297,10 +322,10 @@ impl Election {
             Ok(watcher::Event::InitApply(lease)) => self.listed = Some(lease),
             Ok(watcher::Event::InitDone) => {
                 let lease = self.listed.take();
-                self.note_newer(lease, now);
+                self.update_if_newer(lease, now);
             }
-            Ok(watcher::Event::Apply(lease)) => self.note_newer(Some(lease), now),
-            Ok(watcher::Event::Delete(_)) => self.note_newer(None, now),
+            Ok(watcher::Event::Apply(lease)) => self.update_if_newer(Some(lease), now),
+            Ok(watcher::Event::Delete(_)) => self.update_if_newer(None, now),
             Err(error) => {
                 let why = format!("failed to watch lease {:?}: {}", self.name, explain_watch(&error));
                 tracing::warn!(lease = self.name, "{why}");
@@ -309,22 +334,22 @@ impl Election {
         }
     }
 
-    /// Notes what the watch said, unless it is an echo from before our own last write.
-    fn note_newer(&mut self, lease: Option<Lease>, now: Instant) {
+    /// Records the lease from the watch, unless it is older than the last write of this replica.
+    fn update_if_newer(&mut self, lease: Option<Lease>, now: Instant) {
         if self.renewed.is_some() && lease.as_ref().and_then(holder) == Some(self.me.as_str()) {
             return;
         }
         if self.renewed.is_some() && is_older(lease.as_ref(), self.seen.lease.as_ref()) {
             return;
         }
-        self.seen.note(lease, now);
+        self.seen.update(lease, now);
     }
 
     fn step_down(&mut self, why: &str) {
         self.renewed = None;
         self.leads.send_replace(false);
-        tracing::warn!(lease = self.name, "no longer leading: {why}");
-        self.readiness.fail(format!("no longer leading: {why}"));
+        tracing::warn!(lease = self.name, "stopped leading: {why}");
+        self.readiness.fail(format!("stopped leading: {why}"));
     }
 
     async fn release(&mut self) {
@@ -334,18 +359,18 @@ impl Election {
         self.leads.send_replace(false);
         let Some(lease) = &self.seen.lease else { return };
         let lease = released(lease, Timestamp::now());
-        match timeout(ANSWER_LIMIT, self.api.replace(&self.name, &PostParams::default(), &lease)).await {
-            Ok(Ok(_)) => tracing::info!(lease = self.name, "released"),
+        match timeout(RESPONSE_LIMIT, self.api.replace(&self.name, &PostParams::default(), &lease)).await {
+            Ok(Ok(_)) => tracing::info!(lease = self.name, "released the lease"),
             Ok(Err(error)) => {
                 tracing::warn!(lease = self.name, "failed to release the lease: {}", explain(&error));
             }
-            Err(_) => tracing::warn!(lease = self.name, "failed to release the lease: no answer"),
+            Err(_) => tracing::warn!(lease = self.name, "failed to release the lease: no response"),
         }
     }
 }
 
-/// Whether the server wrote `lease` before `known`. Versions are compared as numbers, which Kubernetes guarantees for
-/// objects of one resource; without numbers nothing counts as older.
+/// Returns whether the server wrote `lease` before `known`. Kubernetes guarantees that the resource versions of one
+/// resource compare as numbers; a version that is not a number is never older.
 fn is_older(lease: Option<&Lease>, known: Option<&Lease>) -> bool {
     let version = |lease: Option<&Lease>| lease?.metadata.resource_version.as_ref()?.parse::<u64>().ok();
     matches!((version(lease), version(known)), (Some(lease), Some(known)) if lease < known)
@@ -367,31 +392,31 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lease_it_is_made() {
+    fn a_missing_lease_is_created() {
         let now = Instant::now();
         assert_eq!(decide(None, "me", now, now), Decision::Create);
-        let made = held(None, "operator", "me", Timestamp::UNIX_EPOCH);
-        assert_eq!(spec(&made).lease_transitions, Some(0));
-        assert_eq!(made.metadata.resource_version, None);
+        let created = held(None, "operator", "me", Timestamp::UNIX_EPOCH);
+        assert_eq!(spec(&created).lease_transitions, Some(0));
+        assert_eq!(created.metadata.resource_version, None);
     }
 
     #[test]
-    fn a_released_lease_is_taken_at_once() {
+    fn a_released_lease_is_acquired_at_once() {
         let now = Instant::now();
         let free = released(&lease("other", 3), Timestamp::UNIX_EPOCH);
-        assert_eq!(decide(Some(&free), "me", now, now), Decision::Take);
+        assert_eq!(decide(Some(&free), "me", now, now), Decision::Acquire);
         let taken = held(Some(&free), "operator", "me", Timestamp::UNIX_EPOCH);
         assert_eq!(spec(&taken).lease_transitions, Some(4));
-        assert_eq!(taken.metadata.resource_version.as_deref(), Some("7"), "so that a race conflicts");
+        assert_eq!(taken.metadata.resource_version.as_deref(), Some("7"), "a concurrent write conflicts");
     }
 
     #[test]
-    fn a_silent_holder_is_replaced_after_its_own_duration_on_our_clock() {
+    fn a_holder_that_does_not_renew_is_replaced_after_its_own_duration_on_our_clock() {
         let changed = Instant::now();
         let mut other = lease("other", 0);
         let until = changed + LEASE_DURATION;
         assert_eq!(decide(Some(&other), "me", changed, changed), Decision::Wait { until });
-        assert_eq!(decide(Some(&other), "me", changed, until), Decision::Take);
+        assert_eq!(decide(Some(&other), "me", changed, until), Decision::Acquire);
         other.spec.as_mut().unwrap().lease_duration_seconds = Some(60);
         assert_eq!(
             decide(Some(&other), "me", changed, until),
@@ -412,28 +437,38 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_stops_before_others_may_start() {
+    fn the_lease_shows_which_namespaces_its_holder_watches() {
+        let mut ours = lease("me", 0);
+        record_namespaces(&mut ours, &"b,a".parse().unwrap());
+        let annotations = ours.metadata.annotations.clone().unwrap();
+        assert_eq!(annotations.get(labels::WATCHED_NAMESPACES).map(String::as_str), Some("a,b"));
+        record_namespaces(&mut ours, &WatchedNamespaces::ALL);
+        assert_eq!(ours.metadata.annotations, None);
+    }
+
+    #[test]
+    fn the_holder_stops_before_another_replica_may_start() {
         assert!(STOP_AFTER < LEASE_DURATION);
         assert!(RENEW_EVERY + RETRY_AFTER < STOP_AFTER);
         assert_eq!(LEASE_DURATION.as_secs(), u64::try_from(LEASE_SECONDS).unwrap());
     }
 
     #[test]
-    fn seeing_the_same_version_again_does_not_prolong_a_lease() {
+    fn the_same_version_does_not_extend_a_lease() {
         let start = Instant::now();
         let mut seen = Seen { lease: None, changed: start, is_known: false };
         let later = start + Duration::from_secs(9);
-        seen.note(Some(lease("other", 0)), start);
-        seen.note(Some(lease("other", 0)), later);
+        seen.update(Some(lease("other", 0)), start);
+        seen.update(Some(lease("other", 0)), later);
         assert_eq!(seen.changed, start);
         let mut renewed = lease("other", 0);
         renewed.metadata.resource_version = Some("8".into());
-        seen.note(Some(renewed), later);
+        seen.update(Some(renewed), later);
         assert_eq!(seen.changed, later);
     }
 
     #[test]
-    fn an_echo_from_before_our_own_write_is_older() {
+    fn an_event_from_before_our_own_write_is_older() {
         let mut newer = lease("me", 1);
         newer.metadata.resource_version = Some("10".into());
         assert!(is_older(Some(&lease("other", 0)), Some(&newer)));

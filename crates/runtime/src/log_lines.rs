@@ -1,4 +1,4 @@
-//! Log lines as JSON, one object per line, with the documented names.
+//! Log lines as JSON, one object per line, with the documented field names.
 
 use std::{
     fmt::{self, Debug, Write as _},
@@ -23,9 +23,9 @@ use tracing_subscriber::{
 
 /// Writes every event as one JSON object.
 ///
-/// `timestamp`, `level` and `message` are always there; the fields of the spans around the event and its own follow,
-/// inner ones winning. The name of the object that is reconciled also appears under its kind (`"machine": "test-vm"`),
-/// which no macro could do, because a field's name is fixed when the program is built.
+/// `timestamp`, `level` and `message` are always present; the fields of the enclosing spans and of the event follow,
+/// inner fields override outer ones. The name of the reconciled object also appears under its kind
+/// (`"machine": "test-vm"`), which the macros cannot do, because they fix field names at compile time.
 pub(crate) struct JsonLines<W> {
     writer: Mutex<W>,
     dispatch: Mutex<Option<WeakDispatch>>,
@@ -41,7 +41,7 @@ impl<W> JsonLines<W> {
     }
 }
 
-/// The fields of one span, kept with it.
+/// The fields of one span, stored in its extensions.
 struct Fields(Map<String, Value>);
 
 impl<S, W> Layer<S> for JsonLines<W>
@@ -84,11 +84,12 @@ where
         if let Some(span) = context.event_span(event) {
             self.add_trace(&span, &mut fields);
         }
+
         let level = event.metadata().level().as_str().to_ascii_lowercase();
         let mut line = line(&Timestamp::now(), &level, fields);
         line.push('\n');
         if let Ok(mut writer) = self.writer.lock() {
-            // There is nowhere left to say that a log line could not be written.
+            // A failure to write a log line cannot be logged.
             let _ = writer.write_all(line.as_bytes());
         }
     }
@@ -110,13 +111,14 @@ impl<W> JsonLines<W> {
     }
 }
 
-/// One line: what is always there first, in the documented order, then the rest.
+/// Formats one line: the standard fields in the documented order, then the others.
 fn line(timestamp: &Timestamp, level: &str, mut fields: Map<String, Value>) -> String {
     if let (Some(Value::String(kind)), Some(name)) = (fields.get("kind"), fields.get("name")) {
         let (kind, name) = (kind.to_lowercase(), name.clone());
         fields.remove("kind");
         fields.insert(kind, name);
     }
+
     let message = fields.remove("message").unwrap_or_else(|| "".into());
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_the_documented_names() {
+    fn a_line_has_the_documented_field_names() {
         let text = line(
             &"2024-01-01T12:00:00Z".parse().unwrap(),
             "info",
@@ -208,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_without_a_name_is_a_field_like_any_other() {
+    fn a_kind_without_a_name_is_an_ordinary_field() {
         let text = line(&Timestamp::UNIX_EPOCH, "warn", fields(json!({"kind": "Machine", "message": "m"})));
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["kind"], "Machine");
     }
 
     #[test]
-    fn a_line_is_one_line_whatever_it_says() {
+    fn a_message_with_line_breaks_stays_on_one_line() {
         let text = line(&Timestamp::UNIX_EPOCH, "warn", fields(json!({"message": "a\nb\"c"})));
         assert!(!text.contains('\n'));
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["message"], "a\nb\"c");

@@ -1,4 +1,4 @@
-//! The series that every operator has.
+//! The metrics of every operator.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use prometheus_client::{
 
 use crate::lane::Lane;
 
-/// Upper bounds of the duration buckets, in seconds: from a look into the caches to a slow foreign API.
+/// Upper bounds of the duration buckets, in seconds: from a reconcile that only reads caches to a slow provider.
 const BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -41,7 +41,7 @@ struct KindLabel {
     kind: String,
 }
 
-/// The series of one operator.
+/// The metrics of one operator.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     durations: Family<ControllerLabel, Histogram>,
@@ -52,7 +52,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers the series in a registry that already has the operator's prefix.
+    /// Registers the metrics in a registry that already has the operator's prefix.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             durations: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
@@ -63,45 +63,45 @@ impl Metrics {
         };
         registry.register(
             "reconciliation_duration_seconds",
-            "Reconciliation duration",
+            "Duration of reconciliations",
             metrics.durations.clone(),
         );
-        registry.register("reconciliation_errors", "Reconciliation errors", metrics.errors.clone());
         registry.register(
-            "reconciliation_outcomes",
-            "Reconciliations by how they ended",
-            metrics.outcomes.clone(),
+            "reconciliation_errors",
+            "Failed reconciliations by error type",
+            metrics.errors.clone(),
         );
-        registry.register("queue_depth", "Objects that wait for a slot", metrics.depth.clone());
-        registry.register("leader", "1 while this replica leads", metrics.leader.clone());
+        registry.register("reconciliation_outcomes", "Reconciliations by outcome", metrics.outcomes.clone());
+        registry.register("queue_depth", "Objects waiting to be reconciled", metrics.depth.clone());
+        registry.register("leader", "1 if this replica is the leader, otherwise 0", metrics.leader.clone());
         metrics
     }
 
-    /// A reconcile ended with an outcome.
+    /// Counts a reconcile that returned an outcome.
     pub fn reconciled(&self, controller: &str, outcome: &'static str, took: Duration) {
         self.observe(controller, took);
         self.outcomes.get_or_create(&OutcomeLabels { controller: controller.to_owned(), outcome }).inc();
     }
 
-    /// A reconcile ended with an error.
+    /// Counts a reconcile that failed.
     pub fn failed(&self, controller: &str, error_type: &'static str, took: Duration) {
         self.observe(controller, took);
         self.refused(controller, error_type);
     }
 
-    /// A reconcile found something that only a person can mend.
+    /// Counts a problem that only a user can fix.
     pub fn refused(&self, controller: &str, error_type: &str) {
         let labels = ErrorLabels { controller: controller.to_owned(), error_type: error_type.to_owned() };
         self.errors.get_or_create(&labels).inc();
     }
 
-    /// So many objects of a lane wait.
+    /// Sets the number of waiting objects of a lane.
     pub fn waiting(&self, controller: &str, lane: Lane, depth: usize) {
         let labels = LaneLabels { controller: controller.to_owned(), lane: lane.name() };
         self.depth.get_or_create(&labels).set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
 
-    /// Whether this replica leads.
+    /// Sets whether this replica is the leader.
     pub fn leads(&self, leads: bool) {
         self.leader.set(leads.into());
     }
@@ -112,30 +112,30 @@ impl Metrics {
     }
 }
 
-/// How many objects of a kind could not be decoded, over all caches of the process.
+/// The number of objects per kind that could not be decoded, over all caches of the process.
 #[derive(Clone, Debug, Default)]
 pub struct Undecodable(Family<KindLabel, Gauge>);
 
 impl Undecodable {
-    /// Registers the series.
+    /// Registers the metric.
     pub fn register(registry: &mut Registry) -> Self {
         let series = Self::default();
         registry.register(
             "undecodable_objects",
-            "Objects that do not fit their kind and are skipped",
+            "Objects that could not be decoded and are skipped",
             series.0.clone(),
         );
         series
     }
 
-    /// So many objects of a kind cannot be decoded.
+    /// Sets the number of objects of a kind that cannot be decoded.
     pub fn set(&self, kind: &str, count: usize) {
         let labels = KindLabel { kind: kind.to_owned() };
         self.0.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 }
 
-/// The registry as text in the `OpenMetrics` format.
+/// Returns the registry as text in the `OpenMetrics` format.
 #[must_use]
 pub fn render(registry: &Registry) -> String {
     let mut text = String::new();
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_have_the_documented_names_and_labels() {
+    fn metrics_have_the_documented_names_and_labels() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(registry.sub_registry_with_prefix("kubevirt_operator"));
         let undecodable = Undecodable::register(&mut registry);

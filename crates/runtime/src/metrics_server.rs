@@ -1,10 +1,10 @@
-//! `/metrics`, plain or guarded as Kubernetes guards its own: TLS, a bearer token that the API server knows, and the
-//! right to `get` the path.
+//! `/metrics`, plain or protected like the metrics of Kubernetes components: TLS, a bearer token that the API server
+//! accepts, and the permission to `get` the path.
 
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -28,73 +28,73 @@ use snafu::{ResultExt, Snafu};
 use tokio::time::Instant;
 use vitistack_clients::kubernetes::explain;
 
-use crate::metrics::render;
+use crate::{lock::lock, metrics::render};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// How long an answer of the API server is believed.
-const REMEMBER: Duration = Duration::from_mins(1);
-/// How many answers are remembered: scrapers are few, and guesses of tokens must not fill the memory.
-const MEMORY: usize = 256;
-/// How often the certificate directory is looked at.
+/// How long a decision of the API server is cached.
+const CACHE_DURATION: Duration = Duration::from_mins(1);
+/// How many decisions are cached: scrapers are few, and guessed tokens must not fill the memory.
+const CACHE_SIZE: usize = 256;
+/// How often the certificate directory is checked for changes.
 const RELOAD_EVERY: Duration = Duration::from_secs(10);
 
 /// Why the metrics server cannot start.
 #[derive(Debug, Snafu)]
 pub enum MetricsServerError {
-    /// No certificate could be made.
-    #[snafu(display("failed to make a self-signed certificate: {source}"))]
-    MakeCertificate {
-        /// What the library said.
+    /// No certificate could be generated.
+    #[snafu(display("failed to generate a self-signed certificate: {source}"))]
+    GenerateCertificate {
+        /// The error of the library.
         source: rcgen::Error,
     },
     /// The certificate or its key is missing.
     #[snafu(display(
-        "failed to read {}: {source}; put tls.crt and tls.key there, or leave the directory out", path.display()
+        "failed to read {}: {source}; put tls.crt and tls.key into the directory, or remove the setting", path.display()
     ))]
     ReadCertificate {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The certificate and key are not usable.
+    /// The certificate or key is invalid.
     #[snafu(display("failed to use the certificate: {source}"))]
     UseCertificate {
-        /// What the library said.
+        /// The error of the library.
         source: std::io::Error,
     },
 }
 
-/// The routes of a metrics server that anybody may read.
+/// The routes of a metrics server without access control.
 pub fn plain_router(registry: Arc<Registry>) -> Router {
     Router::new().route("/metrics", get(metrics)).with_state(registry)
 }
 
-/// The routes of a metrics server that asks the API server who may read.
-pub fn guarded_router(registry: Arc<Registry>, client: Client) -> Router {
-    let guard = Guard { client, answers: Arc::default() };
-    plain_router(registry).layer(middleware::from_fn_with_state(guard, guarded))
+/// The routes of a metrics server that asks the API server which clients may read.
+pub fn protected_router(registry: Arc<Registry>, client: Client) -> Router {
+    let guard = Guard { client, decisions: Arc::default() };
+    plain_router(registry).layer(middleware::from_fn_with_state(guard, check_access))
 }
 
 async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], render(&registry))
 }
 
-/// What the API server said about a token, and when.
-type Answers = HashMap<[u8; 32], (Instant, StatusCode)>;
+/// The decision of the API server about a token, and when it was made.
+type Decisions = HashMap<[u8; 32], (Instant, StatusCode)>;
 
 #[derive(Clone)]
 struct Guard {
     client: Client,
-    answers: Arc<Mutex<Answers>>,
+    decisions: Arc<Mutex<Decisions>>,
 }
 
-async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let verdict = match bearer(request.headers()) {
-        Some(token) => guard.judge(token).await,
+async fn check_access(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let decision = match bearer(request.headers()) {
+        Some(token) => guard.decide(token).await,
         None => StatusCode::UNAUTHORIZED,
     };
-    if verdict == StatusCode::OK { next.run(request).await } else { verdict.into_response() }
+    if decision == StatusCode::OK { next.run(request).await } else { decision.into_response() }
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -104,18 +104,18 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Guard {
-    /// 200, 401 or 403 by the API server's word, or 503 if it has none.
-    async fn judge(&self, token: &str) -> StatusCode {
-        // Only a hash is kept: a token in memory longer than needed can leak.
+    /// Returns 200, 401 or 403 as the API server decides, or 503 if it does not respond.
+    async fn decide(&self, token: &str) -> StatusCode {
+        // Only a hash is stored: a token that stays in memory can leak.
         let key: [u8; 32] = Sha256::digest(token).into();
         let now = Instant::now();
-        if let Some(verdict) = self.recall(&key, now) {
-            return verdict;
+        if let Some(decision) = self.recall(&key, now) {
+            return decision;
         }
         match self.ask(token).await {
-            Ok(verdict) => {
-                self.remember(key, verdict, now);
-                verdict
+            Ok(decision) => {
+                self.remember(key, decision, now);
+                decision
             }
             Err(error) => {
                 tracing::warn!("failed to check a scraper's token: {}", explain(&error));
@@ -125,16 +125,16 @@ impl Guard {
     }
 
     fn recall(&self, key: &[u8; 32], now: Instant) -> Option<StatusCode> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (since, verdict) = answers.get(key)?;
-        (now.saturating_duration_since(*since) < REMEMBER).then_some(*verdict)
+        let decisions = lock(&self.decisions);
+        let (since, decision) = decisions.get(key)?;
+        (now.saturating_duration_since(*since) < CACHE_DURATION).then_some(*decision)
     }
 
-    fn remember(&self, key: [u8; 32], verdict: StatusCode, now: Instant) {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.retain(|_, (since, _)| now.saturating_duration_since(*since) < REMEMBER);
-        if answers.len() < MEMORY {
-            answers.insert(key, (now, verdict));
+    fn remember(&self, key: [u8; 32], decision: StatusCode, now: Instant) {
+        let mut decisions = lock(&self.decisions);
+        decisions.retain(|_, (since, _)| now.saturating_duration_since(*since) < CACHE_DURATION);
+        if decisions.len() < CACHE_SIZE {
+            decisions.insert(key, (now, decision));
         }
     }
 
@@ -172,13 +172,15 @@ fn may_read_metrics(user: UserInfo) -> SubjectAccessReview {
     }
 }
 
-/// The certificate of the server: from `directory`, and read again when it changes, else made now.
+/// Returns the certificate of the server: from `directory`, reloaded when it changes, or a new self-signed one.
 pub async fn tls_config(directory: Option<&Path>, host: &str) -> Result<RustlsConfig, MetricsServerError> {
     let Some(directory) = directory else {
         let names = vec![host.to_owned(), "localhost".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).context(MakeCertificateSnafu)?;
-        let key = made.signing_key.serialize_pem().into_bytes();
-        return RustlsConfig::from_pem(made.cert.pem().into_bytes(), key).await.context(UseCertificateSnafu);
+        let generated = rcgen::generate_simple_self_signed(names).context(GenerateCertificateSnafu)?;
+        let key = generated.signing_key.serialize_pem().into_bytes();
+        return RustlsConfig::from_pem(generated.cert.pem().into_bytes(), key)
+            .await
+            .context(UseCertificateSnafu);
     };
     let mut used = read_pair(directory).await?;
     let config = RustlsConfig::from_pem(used.0.clone(), used.1.clone()).await.context(UseCertificateSnafu)?;
@@ -193,17 +195,17 @@ pub async fn tls_config(directory: Option<&Path>, host: &str) -> Result<RustlsCo
     Ok(config)
 }
 
-/// Certificate and key, as they are in their files.
+/// The content of the certificate file and the key file.
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// Uses the pair in the directory if it is another than before. What cannot be read or used changes nothing.
+/// Uses the pair in the directory if it changed. A pair that cannot be read or is invalid is ignored.
 async fn reload(config: &RustlsConfig, directory: &Path, used: &mut Pair) {
     let Ok(found) = read_pair(directory).await else { return };
     if found == *used {
         return;
     }
     match config.reload_from_pem(found.0.clone(), found.1.clone()).await {
-        Ok(()) => tracing::info!("metrics certificate read again"),
+        Ok(()) => tracing::info!("reloaded the metrics certificate"),
         Err(error) => tracing::warn!("failed to use the changed metrics certificate: {error}"),
     }
     *used = found;
@@ -222,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_bearer_token_counts() {
+    fn only_a_bearer_token_is_accepted() {
         let headers = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, value.parse().unwrap());
@@ -236,28 +238,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_believed_for_a_minute_and_memory_is_bounded() {
+    async fn decisions_are_cached_for_a_minute_and_the_cache_is_bounded() {
         let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let guard = Guard { client, answers: Arc::default() };
+        let guard = Guard { client, decisions: Arc::default() };
         let now = Instant::now();
         guard.remember([0; 32], StatusCode::OK, now);
         assert_eq!(guard.recall(&[0; 32], now + Duration::from_secs(59)), Some(StatusCode::OK));
-        assert_eq!(guard.recall(&[0; 32], now + REMEMBER), None);
+        assert_eq!(guard.recall(&[0; 32], now + CACHE_DURATION), None);
         assert_eq!(guard.recall(&[1; 32], now), None);
         for number in 0..1000_u32 {
             let mut key = [1; 32];
             key[..4].copy_from_slice(&number.to_le_bytes());
             guard.remember(key, StatusCode::UNAUTHORIZED, now);
         }
-        assert_eq!(guard.answers.lock().unwrap().len(), MEMORY);
+        assert_eq!(guard.decisions.lock().unwrap().len(), CACHE_SIZE);
     }
 
     #[tokio::test]
-    async fn without_an_api_server_nobody_reads() {
+    async fn without_an_api_server_access_is_denied() {
         let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let guard = Guard { client, answers: Arc::default() };
-        assert_eq!(guard.judge("token").await, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(guard.answers.lock().unwrap().is_empty(), "not knowing is not remembered");
+        let guard = Guard { client, decisions: Arc::default() };
+        assert_eq!(guard.decide("token").await, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(guard.decisions.lock().unwrap().is_empty(), "a failure is not cached");
     }
 
     #[tokio::test]
@@ -268,15 +270,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_changed_certificate_is_used_and_a_broken_one_is_not() {
+    async fn a_changed_certificate_is_used_and_an_invalid_one_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let put = |certificate: &str, key: &str| {
             std::fs::write(directory.path().join("tls.crt"), certificate).unwrap();
             std::fs::write(directory.path().join("tls.key"), key).unwrap();
         };
         let put_new = || {
-            let made = rcgen::generate_simple_self_signed(["host".to_owned()]).unwrap();
-            put(&made.cert.pem(), &made.signing_key.serialize_pem());
+            let generated = rcgen::generate_simple_self_signed(["host".to_owned()]).unwrap();
+            put(&generated.cert.pem(), &generated.signing_key.serialize_pem());
         };
         put_new();
         let config = tls_config(Some(directory.path()), "host").await.unwrap();
@@ -286,7 +288,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &config.get_inner()), "nothing changed");
         put("broken", "broken");
         reload(&config, directory.path(), &mut used).await;
-        assert!(Arc::ptr_eq(&first, &config.get_inner()), "the last good one stays");
+        assert!(Arc::ptr_eq(&first, &config.get_inner()), "the last valid certificate stays");
         put_new();
         reload(&config, directory.path(), &mut used).await;
         assert!(!Arc::ptr_eq(&first, &config.get_inner()));

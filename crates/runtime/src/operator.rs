@@ -1,4 +1,4 @@
-//! The assembly: one process, its caches and servers, and one or several operators in it.
+//! One process with its caches, its servers and one or more operators.
 
 use std::{path::Path, sync::Arc};
 
@@ -6,103 +6,106 @@ use axum::Router;
 use axum_server::tls_rustls::RustlsConfig;
 use futures::future::{BoxFuture, FutureExt};
 use kube::{
-    Client, Config, Resource,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
-    core::PartialObjectMeta,
+    Api, Client, Config, Resource,
+    config::{KubeConfigOptions, KubeconfigError},
+    core::{ClusterResourceScope, NamespaceResourceScope, PartialObjectMeta},
     runtime::watcher,
 };
 use prometheus_client::registry::Registry;
 use snafu::{ResultExt, Snafu, ensure};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
+use vitistack_types::WatchedNamespaces;
 
 use crate::{
-    args::{BindAddress, KitArgs},
-    cache::{Cache, Kind},
+    args::{BindAddress, OperatorArgs},
+    cache::{Cache, Kind, ProcessReporter, Source, metadata_only, whole_objects},
     events::Events,
-    feed::{Reports, Source, metadata_only, whole_objects},
     health::Health,
     lease::Election,
     metrics::{Metrics, Undecodable},
-    metrics_server::{MetricsServerError, guarded_router, plain_router, tls_config},
+    metrics_server::{MetricsServerError, plain_router, protected_router, tls_config},
     probes,
+    reload::{self, Origin},
     run::{Context, Controller},
 };
 
-/// Why the process cannot start. An API server that is away is no reason.
+/// Why the process cannot start. An unreachable API server is not a reason.
 #[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// A server cannot listen on its address.
     #[snafu(display("failed to listen on {setting} {address}: {source}; choose another address"))]
     Listen {
         /// The setting.
         setting: &'static str,
         /// Its value.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// Two settings cannot both be honoured.
-    #[snafu(display("METRICS_CERT_DIR has no use with METRICS_SECURE=false: remove one of the two"))]
+    /// Two settings contradict each other.
+    #[snafu(display("METRICS_CERT_DIR has no effect with METRICS_SECURE=false: remove one of them"))]
     ContradictSettings,
-    /// The metrics server has no certificate.
+    /// The metrics server has no valid certificate.
     #[snafu(display("{source}"), context(false))]
     SecureMetrics {
-        /// What is wrong with it.
+        /// The error of the metrics server.
         source: MetricsServerError,
     },
     /// The kubeconfig cannot be read.
-    #[snafu(display("failed to read the kubeconfig: {source}; give --kubeconfig an existing file"))]
+    #[snafu(display("failed to read the kubeconfig: {source}; set --kubeconfig to an existing file"))]
     ReadKubeconfig {
-        /// What the client said.
+        /// The error of the client.
         source: KubeconfigError,
     },
-    /// The pod's service account is not usable.
-    #[snafu(display("failed to use the pod's service account: {source}; give --kubeconfig a file"))]
+    /// The pod's service account is invalid.
+    #[snafu(display("failed to use the pod's service account: {source}; set --kubeconfig"))]
     UseServiceAccount {
-        /// What the client said.
+        /// The error of the client.
         source: kube::config::InClusterError,
     },
     /// Neither a kubeconfig nor a service account was found.
-    #[snafu(display("failed to find a cluster: {source}; give --kubeconfig a file, or run in a cluster"))]
+    #[snafu(display("failed to find a cluster: {source}; set --kubeconfig, or run in a cluster"))]
     FindCluster {
-        /// What the client said.
+        /// The error of the client.
         source: kube::config::InferConfigError,
     },
-    /// The cluster's address or certificates are not usable.
-    #[snafu(display("failed to make a client: {source}"))]
-    MakeClient {
-        /// What the client said.
+    /// The cluster's address or certificates are invalid.
+    #[snafu(display("failed to create a client: {source}"))]
+    CreateClient {
+        /// The error of the client.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
 }
 
-/// A client for the cluster of the settings. Nothing is sent, so a server that is away does not matter.
-pub async fn client_from(settings: &KitArgs) -> Result<Client, StartError> {
+/// Creates a client for the configured cluster. Sends no request, so the API server may be unreachable. A client of a
+/// kubeconfig follows its changes.
+pub async fn client_from(settings: &OperatorArgs) -> Result<Client, StartError> {
     let config = match &settings.kubeconfig {
         Some(paths) if !paths.as_os_str().is_empty() => {
-            read_kubeconfig(paths, None).await.context(ReadKubeconfigSnafu)?
+            return reload::client(Origin::Files(paths.clone())).await;
         }
         _ if settings.is_in_cluster() => Config::incluster().context(UseServiceAccountSnafu)?,
+        _ if Origin::Default.read().is_ok() => return reload::client(Origin::Default).await,
         _ => Config::infer().await.context(FindClusterSnafu)?,
     };
-    Client::try_from(config).context(MakeClientSnafu)
+    Client::try_from(config).context(CreateClientSnafu)
 }
 
-/// The cluster that a context of these kubeconfigs names; the current one if no context is given. As kubectl has it:
-/// several files, separated by colons, are merged.
+/// Returns the cluster of a context, by default of the current one. As in kubectl, several files are separated by colons
+/// and merged.
 pub async fn read_kubeconfig(paths: &Path, context: Option<&str>) -> Result<Config, KubeconfigError> {
-    let kubeconfig = std::env::split_paths(paths)
-        .try_fold(Kubeconfig::default(), |merged, path| merged.merge(Kubeconfig::read_from(path)?))?;
+    let kubeconfig = Origin::Files(paths.to_owned()).read()?;
     let options =
         KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
     Config::from_custom_kubeconfig(kubeconfig, &options).await
 }
 
-/// What all operators of one process share.
+/// A process and what all of its operators share.
 pub struct Process {
-    settings: KitArgs,
+    settings: OperatorArgs,
     client: Client,
     instance: String,
     health: Health,
@@ -115,9 +118,9 @@ pub struct Process {
 type Task = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 impl Process {
-    /// A process with these settings that works on the cluster of `client`.
+    /// Creates a process with these settings that manages the cluster of `client`.
     #[must_use]
-    pub fn new(settings: KitArgs, client: Client) -> Self {
+    pub fn new(settings: OperatorArgs, client: Client) -> Self {
         let mut registry = Registry::default();
         let undecodable = Undecodable::register(registry.sub_registry_with_prefix("vitistack"));
         Self {
@@ -132,55 +135,97 @@ impl Process {
         }
     }
 
-    /// A cache of all objects of a kind in the process's cluster, filled while the process runs.
-    pub fn cache<K: Kind<DynamicType: Default>>(&mut self) -> Cache<K> {
-        let client = self.client.clone();
-        self.cache_of(client, K::DynamicType::default(), watcher::Config::default())
+    /// Creates a cache of the objects of a kind in the watched namespaces, filled while the process runs.
+    pub fn cache<K>(&mut self) -> Cache<K>
+    where
+        K: Kind<DynamicType: Default> + Resource<Scope = NamespaceResourceScope>,
+    {
+        let apis = self.apis();
+        self.fill(K::DynamicType::default(), whole_objects(apis, watcher::Config::default()))
     }
 
-    /// A cache of the objects that `selection` selects in the cluster of `client`.
+    /// Creates a cache of all objects of a cluster-scoped kind.
+    pub fn cluster_cache<K>(&mut self) -> Cache<K>
+    where
+        K: Kind<DynamicType: Default> + Resource<Scope = ClusterResourceScope>,
+    {
+        let apis = vec![Api::all(self.client.clone())];
+        self.fill(K::DynamicType::default(), whole_objects(apis, watcher::Config::default()))
+    }
+
+    /// Creates a cache of the objects that `selection` selects in the whole cluster of `client`.
     pub fn cache_of<K: Kind>(
         &mut self,
         client: Client,
         resource: K::DynamicType,
         selection: watcher::Config,
     ) -> Cache<K> {
-        let source = whole_objects(client, &resource, selection);
+        let source = whole_objects(vec![Api::all_with(client, &resource)], selection);
         self.fill(resource, source)
     }
 
-    /// A cache of the metadata of all objects of a kind, for kinds whose content is nobody's business until it is needed.
-    pub fn metadata_cache<K: Kind<DynamicType: Default>>(&mut self) -> Cache<PartialObjectMeta<K>>
+    /// Creates a cache of the metadata of the objects of a kind in the watched namespaces, for kinds with sensitive content
+    /// such as Secrets.
+    pub fn metadata_cache<K>(&mut self) -> Cache<PartialObjectMeta<K>>
     where
+        K: Kind<DynamicType: Default> + Resource<Scope = NamespaceResourceScope>,
+        PartialObjectMeta<K>: Kind + Resource<DynamicType = K::DynamicType, Scope = NamespaceResourceScope>,
+    {
+        let apis = self.apis();
+        self.fill(K::DynamicType::default(), metadata_only::<K>(apis, watcher::Config::default()))
+    }
+
+    /// Creates a cache of the metadata of all objects of a cluster-scoped kind.
+    pub fn cluster_metadata_cache<K>(&mut self) -> Cache<PartialObjectMeta<K>>
+    where
+        K: Kind<DynamicType: Default> + Resource<Scope = ClusterResourceScope>,
         PartialObjectMeta<K>: Kind + Resource<DynamicType = K::DynamicType>,
     {
-        let resource = K::DynamicType::default();
-        let source = metadata_only::<K>(self.client.clone(), &resource, watcher::Config::default());
-        self.fill(resource, source)
+        let apis = vec![Api::all(self.client.clone())];
+        self.fill(K::DynamicType::default(), metadata_only::<K>(apis, watcher::Config::default()))
+    }
+
+    /// Returns the namespaces that the process watches.
+    #[must_use]
+    pub fn watched_namespaces(&self) -> WatchedNamespaces {
+        self.settings.watched_namespaces()
+    }
+
+    /// Returns the API of each watched namespace, or of the whole cluster.
+    fn apis<K>(&self) -> Vec<Api<K>>
+    where
+        K: Resource<DynamicType: Default, Scope = NamespaceResourceScope>,
+    {
+        match self.settings.watched_namespaces().listed() {
+            None => vec![Api::all(self.client.clone())],
+            Some(names) => names.iter().map(|name| Api::namespaced(self.client.clone(), name)).collect(),
+        }
     }
 
     fn fill<K: Kind>(&mut self, resource: K::DynamicType, source: Source<K>) -> Cache<K> {
-        let reports =
-            Reports { health: Some(self.health.clone()), undecodable: Some(self.undecodable.clone()) };
         let (cache, feed) = Cache::new(resource);
-        self.feeds.push(Box::new(move |end| feed.run(source, reports, end).boxed()));
+        let (health, undecodable, filled) = (self.health.clone(), self.undecodable.clone(), cache.clone());
+        self.feeds.push(Box::new(move |end| {
+            let reporter = ProcessReporter::new(&filled, &health, undecodable);
+            feed.run(source, Some(Box::new(reporter)), end).boxed()
+        }));
         cache
     }
 
-    /// An operator of this name, which is also the name of its lease and, with underscores, the prefix of its series.
+    /// Creates an operator. Its name is also the name of its lease and, with underscores, the prefix of its metrics.
     #[must_use]
     pub fn operator(&mut self, name: &str) -> Operator {
         let metrics = Metrics::register(self.series(name));
-        let events = Events::new(self.client.clone(), name, &self.instance);
+        let events = Events::new(self.client.clone(), name, &self.instance, self.watched_namespaces());
         Operator { name: name.to_owned(), metrics, events, controllers: Vec::new() }
     }
 
-    /// The registry for more series of an operator, with its prefix.
+    /// Returns the registry for more metrics of an operator, with its prefix.
     pub fn series(&mut self, operator: &str) -> &mut Registry {
         self.registry.sub_registry_with_prefix(operator.replace('-', "_"))
     }
 
-    /// Adds a finished operator.
+    /// Adds an operator.
     pub fn add(&mut self, operator: Operator) {
         self.operators.push(operator);
     }
@@ -188,33 +233,39 @@ impl Process {
     /// Runs everything until `end`, then stops in order: reconciles, leases, caches, servers.
     pub async fn run(self, end: CancellationToken) -> Result<(), StartError> {
         let settings = self.settings;
+        let is_secure = settings.has_secure_metrics();
+        ensure!(is_secure || settings.metrics_cert_dir.is_none(), ContradictSettingsSnafu);
+
         let servers_end = CancellationToken::new();
         let mut servers = JoinSet::new();
         let registry = Arc::new(self.registry);
-        let is_secure = settings.has_secure_metrics();
-        ensure!(is_secure || settings.metrics_cert_dir.is_none(), ContradictSettingsSnafu);
         let (tls, metrics) = if is_secure {
             let tls = tls_config(settings.metrics_cert_dir.as_deref(), &hostname()).await?;
-            (Some(tls), guarded_router(registry, self.client.clone()))
+            (Some(tls), protected_router(registry, self.client.clone()))
         } else {
             (None, plain_router(registry))
         };
-        let address = settings.metrics_bind_address;
+        let address = settings.metrics_address();
         serve(&mut servers, "METRICS_BIND_ADDRESS", address, metrics, tls, &servers_end)?;
-        let address = settings.health_probe_bind_address;
-        let probes = probes::router(self.health.clone());
+        let address = settings.health_probe_address();
+        let probes = probes::router(self.health.clone(), &settings.watched_namespaces());
         serve(&mut servers, "HEALTH_PROBE_BIND_ADDRESS", address, probes, None, &servers_end)?;
 
+        if let Some(names) = settings.watched_namespaces().to_setting() {
+            tracing::info!(namespaces = names, "watching these namespaces only");
+        }
         let feeds_end = CancellationToken::new();
         let mut feeds = JoinSet::new();
         for feed in self.feeds {
             feeds.spawn(feed(feeds_end.clone()));
         }
+
         let shared = Shared { client: self.client, settings, instance: self.instance, health: self.health };
         let mut operators = JoinSet::new();
         for operator in self.operators {
             operators.spawn(operator.run(shared.clone(), end.clone()));
         }
+
         end.cancelled().await;
         while operators.join_next().await.is_some() {}
         feeds_end.cancel();
@@ -228,12 +279,12 @@ impl Process {
 #[derive(Clone)]
 struct Shared {
     client: Client,
-    settings: KitArgs,
+    settings: OperatorArgs,
     instance: String,
     health: Health,
 }
 
-/// The controllers that act under one lease.
+/// The controllers that share one lease.
 pub struct Operator {
     name: String,
     metrics: Metrics,
@@ -247,7 +298,7 @@ impl Operator {
         self.controllers.push(Box::new(move |context| controller.run(context).boxed()));
     }
 
-    /// Where the operator's reconcilers publish Events.
+    /// Returns the publisher for Events of the operator's reconcilers.
     #[must_use]
     pub fn events(&self) -> Events {
         self.events.clone()
@@ -258,15 +309,17 @@ impl Operator {
         let (leads, led) = watch::channel(!settings.leader_election);
         let election_end = CancellationToken::new();
         let mut election = JoinSet::new();
-        // Without an election the sender is kept, so that nobody mistakes its end for a loss.
-        let mut kept = Some(leads);
+        // Without an election the sender stays open: a closed channel would mean that the lease is lost.
+        let mut leads = Some(leads);
         if settings.leader_election
-            && let Some(leads) = kept.take()
+            && let Some(leads) = leads.take()
         {
             let namespace = settings.own_namespace();
-            let candidate = Election::new(client, &namespace, &self.name, &instance, leads, &health);
+            let candidate = Election::new(client, &namespace, &self.name, &instance, leads, &health)
+                .watching(settings.watched_namespaces());
             election.spawn(candidate.run(election_end.clone()));
         }
+
         let context = Context {
             interval: settings.reconcile_interval.get(),
             slots: settings.max_concurrent_reconciles.get(),
@@ -276,21 +329,24 @@ impl Operator {
             leads: led.clone(),
             end,
         };
+
         let mut controllers = JoinSet::new();
         for controller in self.controllers {
             controllers.spawn(controller(context.clone()));
         }
-        election.spawn(count_leadership(self.metrics, led, election_end.clone()));
+        election.spawn(export_leadership(self.metrics, led, election_end.clone()));
+
         while controllers.join_next().await.is_some() {}
         context.end.cancelled().await;
-        // Only now, when nothing acts any more, may somebody else begin.
+        // All controllers have stopped: only now may another replica start.
         election_end.cancel();
         while election.join_next().await.is_some() {}
-        drop(kept);
+        drop(leads);
     }
 }
 
-async fn count_leadership(metrics: Metrics, mut led: watch::Receiver<bool>, end: CancellationToken) {
+/// Exports whether this replica is the leader.
+async fn export_leadership(metrics: Metrics, mut led: watch::Receiver<bool>, end: CancellationToken) {
     loop {
         metrics.leads(*led.borrow_and_update());
         tokio::select! {
@@ -300,7 +356,7 @@ async fn count_leadership(metrics: Metrics, mut led: watch::Receiver<bool>, end:
     }
 }
 
-/// Starts a server, unless it is turned off.
+/// Starts a server, unless it is disabled.
 fn serve(
     servers: &mut JoinSet<()>,
     setting: &'static str,
@@ -313,6 +369,7 @@ fn serve(
     let Some(listener) = address.listen().with_context(|_| context())? else { return Ok(()) };
     let at = listener.local_addr().with_context(|_| context())?;
     tracing::info!(setting, address = %at, "listening");
+
     let handle = axum_server::Handle::new();
     let service = router.into_make_service();
     let serving = if let Some(tls) = tls {
@@ -322,12 +379,13 @@ fn serve(
         let server = axum_server::from_tcp(listener).with_context(|_| context())?;
         server.handle(handle.clone()).serve(service).boxed()
     };
+
     let end = end.clone();
     servers.spawn(async move {
         tokio::select! {
             result = serving => {
                 if let Err(error) = result {
-                    tracing::error!(setting, "the server ended: {error}");
+                    tracing::error!(setting, "the server failed: {error}");
                 }
             }
             () = end.cancelled() => handle.shutdown(),
@@ -336,7 +394,7 @@ fn serve(
     Ok(())
 }
 
-/// A name for this process that no other has, also not its predecessor of the same host.
+/// Returns a unique name for this process, which also differs from an earlier process on the same host.
 fn instance(host: &str, number: u64) -> String {
     format!("{host}_{number:016x}")
 }

@@ -1,42 +1,31 @@
-//! What the kit itself asks of the Kubernetes API: the source of its part of the generated RBAC.
+//! What the runtime itself asks of the Kubernetes API: the source of its part of the generated roles.
 
-/// One rule of a role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Permission {
-    /// API group; empty for the core group.
-    pub group: &'static str,
-    /// Plural resource names.
-    pub resources: &'static [&'static str],
-    /// Verbs.
-    pub verbs: &'static [&'static str],
-    /// Whether the right is needed in the operator's own namespace only.
-    pub own_namespace_only: bool,
-}
+pub use vitistack_clients::kubernetes::{Permission, PermissionScope};
 
-/// Exactly what the kit uses.
+/// Exactly what the runtime uses.
 pub const PERMISSIONS: &[Permission] = &[
     Permission {
         group: "coordination.k8s.io",
         resources: &["leases"],
         verbs: &["get", "list", "watch", "create", "update"],
-        own_namespace_only: true,
+        scope: PermissionScope::OwnNamespace,
     },
     Permission {
         group: "events.k8s.io",
         resources: &["events"],
         verbs: &["create"],
-        own_namespace_only: false,
+        scope: PermissionScope::Namespaces,
     },
     Permission {
         group: "authentication.k8s.io",
         resources: &["tokenreviews"],
         verbs: &["create"],
-        own_namespace_only: false,
+        scope: PermissionScope::Cluster,
     },
     Permission {
         group: "authorization.k8s.io",
         resources: &["subjectaccessreviews"],
         verbs: &["create"],
-        own_namespace_only: false,
+        scope: PermissionScope::Cluster,
     },
 ];

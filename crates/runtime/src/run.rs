@@ -23,45 +23,50 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span, field::Empty};
+use vitistack_types::{Event, Outcome};
 
 use crate::{
-    backoff::jitter,
-    cache::{Cache, Kind},
-    events::{Events, Severity},
+    cache::{Cache, Kind, Urgency, jitter},
+    error::ReconcileError,
+    events::Events,
     health::Health,
-    lane::{Lane, Urgency},
+    lane::Lane,
     metrics::Metrics,
-    outcome::{Outcome, ReconcileError},
-    queue::Queue,
+    queue::{Queue, Share},
 };
 
-/// The loop turns at least so often, to show that it lives.
-const TURN: Duration = Duration::from_secs(5);
-/// A reconcile that takes longer hangs: waiting is an [`Outcome`], not something to do inside.
+/// Maximum time between heartbeats.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// A reconcile that takes longer is stuck: to wait for something, it returns an [`Outcome`].
 const RECONCILE_LIMIT: Duration = Duration::from_mins(5);
 /// How long a shutdown waits for reconciles in flight.
 const DRAIN_LIMIT: Duration = Duration::from_secs(20);
 
-/// What a controller does with one object.
+/// The reconcile function of a controller.
 #[async_trait]
 pub trait Reconciler<K: Kind>: Send + Sync + 'static {
-    /// Which kind of work the object needs.
+    /// Returns which kind of work the object needs.
     fn lane(&self, object: &K) -> Lane;
 
-    /// Looks at one object and brings the world closer to it. Idempotent; may be aborted at any await.
+    /// Returns whose work the object is. Tenants take turns, and a slow system delays only its own objects.
+    fn share(&self, object: &K) -> Share {
+        Share { tenant: object.meta().namespace.clone().unwrap_or_default(), system: None }
+    }
+
+    /// Moves the observed state of one object closer to its desired state. Idempotent; may be aborted at any await.
     async fn reconcile(&self, object: Arc<K>) -> Result<Outcome, ReconcileError>;
 
-    /// This replica begins to act. Nothing is reconciled before it returns.
-    async fn begin(&self) {}
+    /// Called when this replica starts to reconcile. No object is reconciled before it returns.
+    async fn started_leading(&self) {}
 
-    /// This replica no longer acts, and another may: what is only known here is out of date from now on.
-    fn rest(&self) {}
+    /// Called when this replica stops reconciling. Another replica may act from now on, so local state becomes stale.
+    fn stopped_leading(&self) {}
 }
 
-/// A request to look at an object.
+/// A request to reconcile an object.
 pub type Wake<K> = (ObjectRef<K>, Urgency);
 
-/// One controller: what wakes it, and what it does then.
+/// One controller: its triggers and its reconciler.
 pub struct Controller<K: Kind> {
     name: String,
     primary: Cache<K>,
@@ -73,7 +78,7 @@ pub struct Controller<K: Kind> {
 }
 
 impl<K: Kind> Controller<K> {
-    /// A controller of the objects in `primary`. Its name appears in logs and metrics.
+    /// Creates a controller of the objects in `primary`. Its name appears in logs and metrics.
     pub fn new(name: &str, primary: &Cache<K>, reconciler: impl Reconciler<K>) -> Self {
         let (wake, woken) = mpsc::unbounded_channel();
         let controller = Self {
@@ -89,8 +94,8 @@ impl<K: Kind> Controller<K> {
         controller.watches(primary, move |object| vec![ObjectRef::from_obj_with(object, resource.clone())])
     }
 
-    /// Also wakes the objects that `mapper` names for a changed object of another kind. It starts only when that
-    /// cache is filled, so that what is not there is really absent.
+    /// Also reconciles the objects that `mapper` returns for a changed object of another kind. The controller starts only
+    /// after that cache is filled, so an object that is not in the cache does not exist.
     #[must_use]
     pub fn watches<S: Kind>(
         mut self,
@@ -100,7 +105,7 @@ impl<K: Kind> Controller<K> {
         let wake = self.wake.clone();
         cache.listen(move |change| {
             for reference in mapper(&change.object) {
-                // Fails only when the controller has ended.
+                // Fails only after the controller has ended.
                 let _ = wake.send((reference, change.urgency));
             }
         });
@@ -109,14 +114,14 @@ impl<K: Kind> Controller<K> {
         self
     }
 
-    /// Also wakes the objects of a stream, as urgently as it says, for changes in foreign systems.
+    /// Also reconciles the objects of a stream, with the given urgency, for changes in other systems.
     #[must_use]
     pub fn woken_by(mut self, stream: impl Stream<Item = Wake<K>> + Send + 'static) -> Self {
         self.streams.push(stream.boxed());
         self
     }
 
-    /// Runs until `end`, acting only while `leads`.
+    /// Runs until the end of the context, and reconciles only while this replica is the leader.
     pub(crate) async fn run(self, context: Context) {
         let Self { name, primary, reconciler, wake, woken, ready, streams } = self;
         let mut forwarding = JoinSet::new();
@@ -128,25 +133,26 @@ impl<K: Kind> Controller<K> {
                 }
             });
         }
+
         let worker = Worker {
             queue: Queue::new(context.slots),
             running: JoinSet::new(),
-            said: HashMap::new(),
+            last_results: HashMap::new(),
             started: Instant::now(),
-            is_acting: false,
+            is_active: false,
             kind: primary.kind().to_lowercase(),
             name,
             primary,
             reconciler,
             context,
         };
-        // The sender is kept: a controller whose caches are all gone waits, it does not spin on a closed channel.
+        // The sender stays open: a controller without caches waits instead of spinning on a closed channel.
         worker.run(woken, join_all(ready).map(drop).boxed()).await;
         drop(wake);
     }
 }
 
-/// What a controller gets from its operator.
+/// What an operator passes to its controllers.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) interval: Duration,
@@ -173,10 +179,10 @@ struct Worker<K: Kind> {
     context: Context,
     queue: Queue<ObjectRef<K>>,
     running: JoinSet<Finished<K>>,
-    /// How the last reconcile of an object ended, so that only news is logged.
-    said: HashMap<ObjectRef<K>, String>,
+    /// The last result of every object, so that only changes are logged.
+    last_results: HashMap<ObjectRef<K>, String>,
     started: Instant,
-    is_acting: bool,
+    is_active: bool,
 }
 
 impl<K: Kind> Worker<K> {
@@ -186,23 +192,25 @@ impl<K: Kind> Worker<K> {
         let mut leads = self.context.leads.clone();
         let mut is_ready = false;
         let mut batch = Vec::new();
-        let mut tick = tokio::time::interval(TURN);
+        let mut tick = tokio::time::interval(HEARTBEAT);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
         loop {
-            // An election that is gone, by whatever mishap, is an election that is lost.
+            // If the election task ended for any reason, the lease counts as lost.
             let leading = *leads.borrow_and_update() && leads.has_changed().is_ok();
-            self.act_or_rest(is_ready && leading).await;
+            self.set_active(is_ready && leading).await;
             self.start_reconciles();
+
             let now = Instant::now();
             heart.beat(now);
-            let due = self.queue.next_due().unwrap_or(now + TURN);
+            let due = self.queue.next_due().unwrap_or(now + HEARTBEAT);
             tokio::select! {
-                // In this order, so that the same happens every time.
+                // A fixed order makes the behavior deterministic.
                 biased;
                 () = end.cancelled() => break,
                 Ok(()) = leads.changed() => {}
                 () = &mut ready, if !is_ready => is_ready = true,
-                _ = tick.tick() => self.tell_unfit(),
+                _ = tick.tick() => self.report_undecodable(),
                 count = woken.recv_many(&mut batch, 1000) => {
                     if count > 0 {
                         self.enqueue(&mut batch);
@@ -210,64 +218,67 @@ impl<K: Kind> Worker<K> {
                 }
                 Some(finished) = self.running.join_next(), if !self.running.is_empty() => {
                     if let Ok(finished) = finished {
-                        self.settle(finished);
+                        self.record_result(finished);
                     }
                 }
                 () = sleep_until(due) => {}
             }
-            // With every turn, so that however much wakes the controller, what has finished makes room for more.
+
+            // Every time, so that finished reconciles free their slots even under a flood of events.
             while let Some(finished) = self.running.try_join_next() {
                 if let Ok(finished) = finished {
-                    self.settle(finished);
+                    self.record_result(finished);
                 }
             }
         }
+
         self.drain(&mut leads).await;
         heart.finish();
     }
 
-    /// Begins to act, or stops at once: whoever does not lead must not finish what it began.
-    async fn act_or_rest(&mut self, should_act: bool) {
-        if self.is_acting == should_act {
+    /// Starts or stops reconciling. Running reconciles are aborted, because only the leader may act.
+    async fn set_active(&mut self, should_act: bool) {
+        if self.is_active == should_act {
             return;
         }
-        self.is_acting = should_act;
+        self.is_active = should_act;
         self.queue.clear();
         if should_act {
-            self.reconciler.begin().await;
+            self.reconciler.started_leading().await;
             let resource = self.primary.resource().clone();
             for object in self.primary.sorted() {
-                let lane = self.reconciler.lane(&object);
+                let (share, lane) = (self.reconciler.share(&object), self.reconciler.lane(&object));
                 let key = ObjectRef::from_obj_with(object.as_ref(), resource.clone());
-                self.queue.add(bare(key), lane, Urgency::Resync);
+                self.queue.add(bare(key), share, lane, Urgency::Resync);
             }
         } else {
             self.running = JoinSet::new();
-            self.said.clear();
-            self.reconciler.rest();
+            self.last_results.clear();
+            self.reconciler.stopped_leading();
         }
     }
 
     fn enqueue(&mut self, batch: &mut Vec<Wake<K>>) {
         for (key, urgency) in batch.drain(..) {
-            // What is woken before it is in the cache comes again with its own event.
-            if self.is_acting
+            // An object that is not in the cache yet triggers its own event later.
+            if self.is_active
                 && let Some(object) = self.primary.get(&key)
             {
-                self.queue.add(bare(key), self.reconciler.lane(&object), urgency);
+                let (share, lane) = (self.reconciler.share(&object), self.reconciler.lane(&object));
+                self.queue.add(bare(key), share, lane, urgency);
             }
         }
     }
 
     fn start_reconciles(&mut self) {
-        while self.is_acting
+        while self.is_active
             && let Some(key) = self.queue.pick(Instant::now())
         {
             if let Some(object) = self.primary.get(&key) {
                 self.start(key, object);
             } else {
                 self.queue.forget(&key);
-                self.said.remove(&key);
+                self.last_results.remove(&key);
             }
         }
         for lane in Lane::ALL {
@@ -285,6 +296,7 @@ impl<K: Kind> Worker<K> {
             name = key.name,
             phase = Empty,
         );
+
         let reconciler = Arc::clone(&self.reconciler);
         let outer = span.clone();
         self.running.spawn(
@@ -295,7 +307,7 @@ impl<K: Kind> Worker<K> {
                     Ok(Ok(result)) => result,
                     Ok(Err(_)) => Err(ReconcileError::new(
                         "TimedOut",
-                        format!("gave up after {} s", RECONCILE_LIMIT.as_secs()),
+                        format!("aborted after {} s", RECONCILE_LIMIT.as_secs()),
                     )),
                     Err(panic) => Err(ReconcileError::new("Panic", panic_message(panic.as_ref()))),
                 };
@@ -305,16 +317,20 @@ impl<K: Kind> Worker<K> {
         );
     }
 
-    /// Puts a finished object back and says how it went, if that is news.
-    fn settle(&mut self, finished: Finished<K>) {
+    /// Queues a finished object again, counts its result and logs it if it changed.
+    fn record_result(&mut self, finished: Finished<K>) {
         let Finished { key, span, took, result } = finished;
         let now = Instant::now();
         let metrics = &self.context.metrics;
         let elapsed = now.saturating_duration_since(self.started);
         let resync = resync_delay(&key, elapsed, self.context.interval);
-        let (sentence, is_failure) = match &result {
+
+        let (summary, is_failure) = match &result {
             Ok(outcome) => {
-                metrics.reconciled(&self.name, outcome.name(), took);
+                match outcome {
+                    Outcome::Retry { reason, .. } => metrics.failed(&self.name, reason, took),
+                    outcome => metrics.reconciled(&self.name, outcome.name(), took),
+                }
                 if let Outcome::Blocked { reason, .. } = outcome {
                     metrics.refused(&self.name, reason);
                 }
@@ -325,6 +341,7 @@ impl<K: Kind> Worker<K> {
                 (format!("failed: {error}"), true)
             }
         };
+
         match result {
             Ok(Outcome::Done | Outcome::Blocked { .. }) => {
                 self.queue.succeed(&key, resync, Urgency::Resync, now);
@@ -340,29 +357,32 @@ impl<K: Kind> Worker<K> {
                 self.queue.fail(&key, error.after, jitter(&key, elapsed), now);
             }
         }
-        let is_news = self.said.insert(key, sentence.clone()).is_none_or(|before| before != sentence);
-        span.in_scope(|| match (is_news, is_failure) {
-            (true, true) => tracing::warn!("{sentence}"),
-            (true, false) => tracing::info!("{sentence}"),
-            (false, _) => tracing::debug!("{sentence}"),
+
+        let is_changed =
+            self.last_results.insert(key, summary.clone()).is_none_or(|before| before != summary);
+        span.in_scope(|| match (is_changed, is_failure) {
+            (true, true) => tracing::warn!("{summary}"),
+            (true, false) => tracing::info!("{summary}"),
+            (false, _) => tracing::debug!("{summary}"),
         });
     }
 
-    /// Tells the owners of objects that cannot be decoded; repeats are swallowed by [`Events`].
-    fn tell_unfit(&mut self) {
-        if !self.is_acting {
+    /// Publishes an Event for every object that cannot be decoded; [`Events`] drops repetitions.
+    fn report_undecodable(&mut self) {
+        if !self.is_active {
             return;
         }
-        for unfit in self.primary.unfit() {
+        for unfit in self.primary.decode_failures() {
             let events = self.context.events.clone();
             tokio::spawn(async move {
-                let note = format!("skipped until it is fixed: it does not fit its kind: {}", unfit.error);
-                events.publish(Severity::Warning, &unfit.reference, "Undecodable", &note).await;
+                let note =
+                    format!("Skipped until it is fixed: the object cannot be decoded: {}", unfit.error);
+                events.publish(&unfit.reference, &Event::warning("Undecodable", note)).await;
             });
         }
     }
 
-    /// Lets reconciles in flight end, for a while, and only as long as this replica leads.
+    /// Waits for running reconciles for a limited time, and only while this replica is the leader.
     async fn drain(&mut self, leads: &mut watch::Receiver<bool>) {
         let lost = async {
             while *leads.borrow_and_update() {
@@ -381,13 +401,14 @@ impl<K: Kind> Worker<K> {
     }
 }
 
-/// A key without what was true of one version of its object: it is kept as long as the object exists.
+/// Returns a key without the uid and version of its object, which change while the key is in use.
 fn bare<K: Kind>(mut key: ObjectRef<K>) -> ObjectRef<K> {
     key.extra = ObjectRefExtra::default();
     key
 }
 
-/// The time until an object's own point in the interval, by which resyncs are spread evenly over it.
+/// Returns the time until the next resync of an object. Each object has its own point in the interval, so that resyncs
+/// are spread evenly over it.
 fn resync_delay<H: Hash>(key: &H, elapsed: Duration, interval: Duration) -> Duration {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -399,6 +420,7 @@ fn resync_delay<H: Hash>(key: &H, elapsed: Duration, interval: Duration) -> Dura
     Duration::from_nanos(u64::try_from(ahead).unwrap_or(u64::MAX))
 }
 
+/// Returns the message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()
@@ -408,192 +430,4 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::{Client, core::DeserializeGuard, runtime::watcher};
-    use prometheus_client::registry::Registry;
-    use serde_json::json;
-    use tokio::{sync::Semaphore, task::JoinHandle};
-
-    use super::*;
-    use crate::feed::Feed;
-
-    const INTERVAL: Duration = Duration::from_secs(30);
-    /// Longest wait for anything; reached only when something is broken.
-    const LIMIT: Duration = Duration::from_mins(1);
-
-    #[test]
-    fn an_object_comes_once_per_interval_at_its_own_point() {
-        let first = resync_delay(&"a", Duration::ZERO, INTERVAL);
-        assert!(first <= INTERVAL);
-        assert_eq!(resync_delay(&"a", first, INTERVAL), INTERVAL, "exactly at its point: the next one");
-        let late = first + Duration::from_secs(1);
-        assert_eq!(resync_delay(&"a", late, INTERVAL), Duration::from_secs(29));
-    }
-
-    #[test]
-    fn resyncs_are_spread_over_the_interval() {
-        let mut tenths = [0; 10];
-        for key in 0..1000 {
-            let delay = resync_delay(&key, Duration::ZERO, INTERVAL);
-            let tenth = usize::try_from(delay.as_millis() / 3000).unwrap().min(9);
-            tenths[tenth] += 1;
-        }
-        assert!(tenths.iter().all(|count| *count > 50), "{tenths:?}");
-    }
-
-    #[test]
-    fn panics_are_told_with_their_words() {
-        let caught = std::panic::catch_unwind(|| panic!("no {}", "way")).unwrap_err();
-        assert_eq!(panic_message(caught.as_ref()), "panicked: no way");
-    }
-
-    /// What a reconcile did, in the order in which it did it.
-    #[derive(Debug, PartialEq, Eq)]
-    enum Step {
-        Started(String),
-        Finished,
-        Dropped,
-    }
-
-    /// Reconciles as long as the test wants.
-    struct Slow {
-        steps: mpsc::UnboundedSender<Step>,
-        permits: Arc<Semaphore>,
-    }
-
-    struct Watched<'a>(&'a Slow);
-
-    impl Drop for Watched<'_> {
-        fn drop(&mut self) {
-            let _ = self.0.steps.send(Step::Dropped);
-        }
-    }
-
-    #[async_trait]
-    impl Reconciler<ConfigMap> for Slow {
-        fn lane(&self, _: &ConfigMap) -> Lane {
-            Lane::Observe
-        }
-
-        async fn reconcile(&self, object: Arc<ConfigMap>) -> Result<Outcome, ReconcileError> {
-            let _watched = Watched(self);
-            let _ = self.steps.send(Step::Started(object.metadata.name.clone().unwrap()));
-            self.permits.acquire().await.unwrap().forget();
-            let _ = self.steps.send(Step::Finished);
-            Ok(Outcome::Done)
-        }
-    }
-
-    struct Bench {
-        feed: Feed<ConfigMap>,
-        steps: mpsc::UnboundedReceiver<Step>,
-        permits: Arc<Semaphore>,
-        leads: watch::Sender<bool>,
-        wake: mpsc::UnboundedSender<Wake<ConfigMap>>,
-        end: CancellationToken,
-        running: JoinHandle<()>,
-    }
-
-    impl Bench {
-        fn start(leads: bool) -> Self {
-            let (cache, feed) = Cache::new(());
-            let (sender, steps) = mpsc::unbounded_channel();
-            let permits = Arc::new(Semaphore::new(0));
-            let (wake, mut woken) = mpsc::unbounded_channel();
-            let (leads, led) = watch::channel(leads);
-            let end = CancellationToken::new();
-            let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-            let context = Context {
-                interval: Duration::from_hours(1),
-                slots: 3,
-                metrics: Metrics::register(&mut Registry::default()),
-                events: Events::new(client, "test", "test"),
-                health: Health::default(),
-                leads: led,
-                end: end.clone(),
-            };
-            let slow = Slow { steps: sender, permits: Arc::clone(&permits) };
-            let woken = futures::stream::poll_fn(move |task| woken.poll_recv(task));
-            let controller = Controller::new("Test", &cache, slow).woken_by(woken);
-            let running = tokio::spawn(controller.run(context));
-            Self { feed, steps, permits, leads, wake, end, running }
-        }
-
-        fn list(&mut self, name: &str) {
-            let object = json!({"metadata": {"name": name, "namespace": "a", "resourceVersion": "1"}});
-            let guarded: DeserializeGuard<ConfigMap> = serde_json::from_value(object).unwrap();
-            for event in [watcher::Event::Init, watcher::Event::InitApply(guarded), watcher::Event::InitDone]
-            {
-                self.feed.take(event);
-            }
-        }
-
-        async fn step(&mut self) -> Step {
-            timeout(LIMIT, self.steps.recv()).await.unwrap().unwrap()
-        }
-
-        async fn ended(self) {
-            timeout(LIMIT, self.running).await.unwrap().unwrap();
-        }
-    }
-
-    #[tokio::test]
-    async fn it_acts_only_when_the_cache_is_filled_and_it_leads() {
-        let mut bench = Bench::start(false);
-        bench.list("x");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(bench.steps.is_empty());
-        bench.leads.send_replace(true);
-        assert_eq!(bench.step().await, Step::Started("x".into()));
-    }
-
-    #[tokio::test]
-    async fn losing_the_lease_aborts_what_is_in_flight_and_leading_again_starts_anew() {
-        let mut bench = Bench::start(true);
-        bench.list("x");
-        assert_eq!(bench.step().await, Step::Started("x".into()));
-        bench.leads.send_replace(false);
-        assert_eq!(bench.step().await, Step::Dropped);
-        bench.leads.send_replace(true);
-        assert_eq!(bench.step().await, Step::Started("x".into()));
-    }
-
-    #[tokio::test]
-    async fn an_end_lets_reconciles_in_flight_finish() {
-        let mut bench = Bench::start(true);
-        bench.list("x");
-        assert_eq!(bench.step().await, Step::Started("x".into()));
-        bench.end.cancel();
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(!bench.running.is_finished());
-        bench.permits.add_permits(1);
-        assert_eq!(bench.step().await, Step::Finished);
-        bench.ended().await;
-    }
-
-    #[tokio::test]
-    async fn an_end_after_the_lease_is_lost_waits_for_nothing() {
-        let mut bench = Bench::start(true);
-        bench.list("x");
-        assert_eq!(bench.step().await, Step::Started("x".into()));
-        bench.end.cancel();
-        bench.leads.send_replace(false);
-        assert_eq!(bench.step().await, Step::Dropped);
-        bench.ended().await;
-    }
-
-    #[tokio::test]
-    async fn a_stream_wakes_objects_that_exist() {
-        let mut bench = Bench::start(true);
-        bench.list("x");
-        bench.permits.add_permits(2);
-        for expected in [Step::Started("x".into()), Step::Finished, Step::Dropped] {
-            assert_eq!(bench.step().await, expected);
-        }
-        for name in ["absent", "x"] {
-            bench.wake.send((ObjectRef::new(name).within("a"), Urgency::Event)).unwrap();
-        }
-        assert_eq!(bench.step().await, Step::Started("x".into()));
-    }
-}
+mod tests;

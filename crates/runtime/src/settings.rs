@@ -1,6 +1,6 @@
-//! Settings from flags, environment variables and a file, judged by the same parsers; and their reference.
+//! Settings from flags, environment variables and a file, read by the same parsers; and their reference.
 //!
-//! Precedence: flag, environment variable, file, default. The file's values are put into the command as its defaults
+//! Precedence: flag, environment variable, file, default. The values of the file become the defaults of the command
 //! before anything is parsed.
 
 use std::{
@@ -18,10 +18,10 @@ use snafu::{ResultExt, Snafu};
 
 use crate::args::config_variable;
 
-/// Flag that names the file.
+/// The flag with the path of the file.
 const CONFIG_FLAG: &str = "--config";
 
-/// Why there are no settings.
+/// Why the settings cannot be used.
 #[derive(Debug, Snafu)]
 pub enum SettingsError {
     /// The file cannot be read.
@@ -29,7 +29,7 @@ pub enum SettingsError {
     ReadFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The file is not a YAML map.
@@ -39,45 +39,45 @@ pub enum SettingsError {
     ParseFile {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// The error of the parser.
         message: String,
     },
-    /// The file has a key that is no setting.
-    #[snafu(display("failed to use settings in {}: there is no setting {key:?}; {fix}", path.display()))]
+    /// The file has an unknown key.
+    #[snafu(display("failed to use settings in {}: unknown setting {key:?}; {fix}", path.display()))]
     FindSetting {
         /// The file.
         path: PathBuf,
         /// The key.
         key: String,
-        /// What the user may have meant.
+        /// The most similar setting.
         fix: String,
     },
-    /// The file has a list or a map where one value belongs.
-    #[snafu(display("failed to use settings in {}: {key:?} takes a single value", path.display()))]
+    /// The file has a list or a map instead of a single value.
+    #[snafu(display("failed to use settings in {}: {key:?} must have a single value", path.display()))]
     UseValue {
         /// The file.
         path: PathBuf,
         /// The key.
         key: String,
     },
-    /// A value of the file is refused by its parser.
+    /// A value of the file is invalid.
     #[snafu(display("failed to use settings in {}: {}", path.display(), unprefixed(source)))]
     ParseValue {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// The error of the parser.
         source: clap::Error,
     },
-    /// The command line is refused, or help was asked for: print it and use its exit code.
+    /// The command line is invalid, or help was requested: print it and use its exit code.
     #[snafu(display("{source}"), context(false))]
     ParseArguments {
-        /// What the parser said.
+        /// The error of the parser.
         source: clap::Error,
     },
 }
 
 impl SettingsError {
-    /// Prints what is wrong, or the help that was asked for, and ends the process with the fitting status.
+    /// Prints the error or the requested help, and ends the process with the matching exit code.
     pub fn exit(&self) -> ! {
         match self {
             Self::ParseArguments { source } => source.exit(),
@@ -86,7 +86,7 @@ impl SettingsError {
     }
 }
 
-/// Parses a command line, with the settings file that it or the environment names below it.
+/// Parses a command line. Values from the settings file of `--config` or of the environment are the defaults.
 pub fn parse<C: CommandFactory + FromArgMatches>(
     arguments: impl IntoIterator<Item = impl Into<OsString>>,
 ) -> Result<C, SettingsError> {
@@ -94,7 +94,7 @@ pub fn parse<C: CommandFactory + FromArgMatches>(
     parse_from(C::command(), &arguments)
 }
 
-/// Parses a command line as this command describes it, with the settings file that it or the environment names below it.
+/// Parses a command line with this command. Values from the settings file are the defaults, as in [`parse`].
 pub fn parse_from<C: FromArgMatches>(command: Command, arguments: &[OsString]) -> Result<C, SettingsError> {
     parse_with_file(command, arguments, config_path(arguments, config_variable()))
 }
@@ -123,7 +123,8 @@ fn parse_with_file<C: FromArgMatches>(
     })
 }
 
-/// The file named by the flag, else by the environment. Scanned by hand because it has to be known before parsing.
+/// Returns the path of the settings file from the flag, otherwise from the environment. The flag is searched by hand,
+/// because the file is needed before parsing.
 fn config_path(arguments: &[OsString], variable: Option<OsString>) -> Option<PathBuf> {
     let mut rest = arguments.iter().skip(1).take_while(|argument| *argument != "--");
     while let Some(argument) = rest.next() {
@@ -158,7 +159,7 @@ fn read_file(path: &Path) -> Result<BTreeMap<String, String>, SettingsError> {
         .collect()
 }
 
-/// Puts the values below everything else, in the command and in all its subcommands.
+/// Sets the values as defaults, in the command and in all of its subcommands.
 fn with_defaults(command: Command, values: &BTreeMap<String, String>) -> Command {
     let command = command.mut_args(|argument| match key(&argument).and_then(|key| values.get(&key)) {
         Some(value) => argument.default_value(value.clone()).required(false),
@@ -174,7 +175,7 @@ fn comes_from_file(error: &clap::Error, values: &BTreeMap<String, String>) -> bo
     values.get(&camel_case(flag)) == Some(&value)
 }
 
-/// The parser's words without its own "error: ", which our sentence replaces.
+/// Returns the text of the error without the prefix "error: ".
 fn unprefixed(error: &clap::Error) -> String {
     let text = error.to_string();
     text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
@@ -195,7 +196,7 @@ fn suggest(key: &str, known: &[String]) -> String {
     }
 }
 
-/// The key of an argument in a settings file; none for the file itself and for what has no long flag.
+/// Returns the key of an argument in a settings file; `None` for `--config` itself and for arguments without a long flag.
 fn key(argument: &Arg) -> Option<String> {
     let long = argument.get_long()?;
     (!["config", "help", "version"].contains(&long)).then(|| camel_case(long))
@@ -212,22 +213,22 @@ fn camel_case(flag: &str) -> String {
     key
 }
 
-/// One setting, as the reference in the documentation shows it.
+/// One setting in the generated reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Flag, with its dashes.
+    /// The flag, with its dashes.
     pub flag: String,
-    /// Environment variable.
+    /// The environment variable.
     pub variable: Option<String>,
-    /// Key in a settings file.
+    /// The key in a settings file.
     pub key: Option<String>,
-    /// Default value.
+    /// The default value.
     pub default: Option<String>,
-    /// What it does.
+    /// The help text.
     pub help: String,
 }
 
-/// All settings of a command, without those of its subcommands.
+/// Returns all settings of a command, without those of its subcommands.
 #[must_use]
 pub fn settings_reference(command: &Command) -> Vec<Setting> {
     let text = |text: &OsStr| text.to_string_lossy().into_owned();
@@ -256,7 +257,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::args::KitArgs;
+    use crate::args::OperatorArgs;
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -268,7 +269,7 @@ mod tests {
     enum Role {
         Run {
             #[command(flatten)]
-            kit: Box<KitArgs>,
+            operator: Box<OperatorArgs>,
         },
     }
 
@@ -278,31 +279,31 @@ mod tests {
         file
     }
 
-    fn run(content: &str, flags: &[&str]) -> Result<KitArgs, SettingsError> {
+    fn run(content: &str, flags: &[&str]) -> Result<OperatorArgs, SettingsError> {
         let file = file(content);
         let path = file.path().to_str().unwrap();
         let arguments = ["vitistack", "run", "--config", path].into_iter().chain(flags.iter().copied());
         parse::<Cli>(arguments).map(|cli| {
-            let Role::Run { kit } = cli.role;
-            *kit
+            let Role::Run { operator } = cli.role;
+            *operator
         })
     }
 
     #[track_caller]
-    fn refused(content: &str, words: &[&str]) {
+    fn refused(content: &str, parts: &[&str]) {
         let error = run(content, &[]).unwrap_err().to_string();
-        for word in words {
-            assert!(error.contains(word), "{word:?} is missing in {error}");
+        for part in parts {
+            assert!(error.contains(part), "{part:?} is missing in {error}");
         }
     }
 
     #[test]
-    fn a_file_wins_over_defaults_and_a_flag_over_the_file() {
+    fn a_file_overrides_defaults_and_a_flag_overrides_the_file() {
         let content = "reconcileInterval: 7s\nmaxConcurrentReconciles: 9\nleaderElection: false\n";
-        let kit = run(content, &["--max-concurrent-reconciles", "3"]).unwrap();
-        assert_eq!(kit.reconcile_interval.get().as_secs(), 7);
-        assert_eq!(kit.max_concurrent_reconciles.get(), 3);
-        assert!(!kit.leader_election);
+        let settings = run(content, &["--max-concurrent-reconciles", "3"]).unwrap();
+        assert_eq!(settings.reconcile_interval.get().as_secs(), 7);
+        assert_eq!(settings.max_concurrent_reconciles.get(), 3);
+        assert!(!settings.leader_election);
     }
 
     #[test]
@@ -312,8 +313,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_names_the_file_and_the_nearest_key() {
-        refused("reconcileIntervall: 7s", &["\"reconcileIntervall\"", "\"reconcileInterval\"", "/tmp"]);
+    fn an_unknown_key_names_the_file_and_the_most_similar_key() {
+        refused("reconcileIntervals: 7s", &["\"reconcileIntervals\"", "\"reconcileInterval\"", "/tmp"]);
     }
 
     #[test]
@@ -323,9 +324,9 @@ mod tests {
 
     #[test]
     fn lists_maps_and_other_documents_are_refused() {
-        refused("namespace: [a]", &["\"namespace\" takes a single value"]);
-        refused("namespace: {a: b}", &["\"namespace\" takes a single value"]);
-        refused("namespace:", &["\"namespace\" takes a single value"]);
+        refused("namespace: [a]", &["\"namespace\" must have a single value"]);
+        refused("namespace: {a: b}", &["\"namespace\" must have a single value"]);
+        refused("namespace:", &["\"namespace\" must have a single value"]);
         refused("- a", &["it is not a map"]);
         refused("a: [", &["failed to parse settings"]);
     }
@@ -356,8 +357,8 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_lists_every_way_to_give_a_setting() {
-        let command = <KitArgs as clap::Args>::augment_args(Command::new("operator"));
+    fn the_reference_lists_every_way_to_set_a_setting() {
+        let command = <OperatorArgs as clap::Args>::augment_args(Command::new("operator"));
         let reference = settings_reference(&command);
         let interval = reference.iter().find(|setting| setting.flag == "--reconcile-interval").unwrap();
         assert_eq!(
@@ -367,7 +368,7 @@ mod tests {
                 variable: Some("RECONCILE_INTERVAL".into()),
                 key: Some("reconcileInterval".into()),
                 default: Some("30s".into()),
-                help: "How often every object is looked at even if nothing happened to it".into(),
+                help: "Resync interval: how often every object is reconciled even without a change".into(),
             }
         );
         assert!(reference.iter().all(|setting| !setting.help.is_empty()));

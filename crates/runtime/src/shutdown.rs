@@ -1,24 +1,24 @@
-//! SIGTERM and SIGINT.
+//! Shutdown on SIGTERM and SIGINT.
 
 use snafu::{ResultExt, Snafu};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Why signals cannot be heard.
+/// Why signals cannot be received.
 #[derive(Debug, Snafu)]
 pub enum ShutdownError {
-    /// The handler could not be installed.
+    /// The signal handler could not be installed.
     #[snafu(display("failed to listen for signals: {source}"))]
     ListenForSignals {
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
 
-/// Status of a process that was told twice to end: 128 + SIGINT, as shells have it.
-const ENDED_AT_ONCE: i32 = 130;
+/// The exit code after a second signal: 128 + SIGINT, as shells report it.
+const INTERRUPTED: i32 = 130;
 
-/// A token that is cancelled by the first SIGTERM or SIGINT. The second ends the process at once.
+/// Returns a token that the first SIGTERM or SIGINT cancels. The second signal ends the process at once.
 pub fn on_signal() -> Result<CancellationToken, ShutdownError> {
     let mut terminate = signal(SignalKind::terminate()).context(ListenForSignalsSnafu)?;
     let mut interrupt = signal(SignalKind::interrupt()).context(ListenForSignalsSnafu)?;
@@ -31,9 +31,9 @@ pub fn on_signal() -> Result<CancellationToken, ShutdownError> {
                 _ = interrupt.recv() => {}
             }
             if is_last {
-                std::process::exit(ENDED_AT_ONCE);
+                std::process::exit(INTERRUPTED);
             }
-            tracing::info!("ending; a second signal ends at once");
+            tracing::info!("shutting down; a second signal exits immediately");
             cancelled.cancel();
         }
     });

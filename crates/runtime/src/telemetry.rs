@@ -1,4 +1,4 @@
-//! Logs, and traces if a collector is named.
+//! Logs, and traces if a collector is configured.
 
 use std::{
     io::{IsTerminal, Write},
@@ -18,52 +18,54 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    args::{KitArgs, LogFormat, LogLevel},
+    args::{LogFormat, LogLevel, OperatorArgs},
     log_lines::JsonLines,
 };
 
-/// How long the end of the process waits for a collector.
+/// How long a shutdown waits for a collector.
 const FLUSH_LIMIT: Duration = Duration::from_secs(3);
-/// Libraries that say, below warnings, what nobody asked; the exporter's own spans would even feed themselves.
+/// Libraries whose messages below warnings are dropped; the spans of the exporter would otherwise trigger more exports.
 const CHATTY: [&str; 7] = ["h2", "hyper", "hyper_util", "opentelemetry", "rustls", "tonic", "tower"];
+/// Logs whole answers of servers as warnings, also those of servers that are not ours.
+const QUOTING: &str = "kube_client::client";
 
-/// Why there is no telemetry.
+/// Why telemetry cannot start.
 #[derive(Debug, Snafu)]
 pub enum TelemetryError {
-    /// The collector's address is not usable.
+    /// The address of the collector is invalid.
     #[snafu(display(
         "failed to use OTEL_EXPORTER_OTLP_ENDPOINT {endpoint:?}: {source}; write it as http://host:4317 or https://host:4317"
     ))]
     UseEndpoint {
         /// The address.
         endpoint: String,
-        /// What the exporter said.
+        /// The error of the exporter.
         source: opentelemetry_otlp::ExporterBuildError,
     },
-    /// An attribute is not a pair.
+    /// An attribute is not a key=value pair.
     #[snafu(display("failed to use OTEL_RESOURCE_ATTRIBUTES {pair:?}: write key=value,key=value"))]
     UseAttributes {
         /// The part that is not a pair.
         pair: String,
     },
-    /// Something else logs already.
+    /// Another logger is already installed.
     #[snafu(display("failed to start logging: {source}"))]
     StartLogging {
-        /// What the subscriber said.
+        /// The error of the subscriber.
         source: TryInitError,
     },
 }
 
-/// Keeps telemetry going; call [`Telemetry::finish`] at the end of the process.
-#[must_use = "traces are lost unless it is finished"]
+/// Running telemetry; call [`Telemetry::finish`] at the end of the process.
+#[must_use = "the last traces are lost without finish"]
 #[derive(Debug)]
 pub struct Telemetry(Option<SdkTracerProvider>);
 
 impl Telemetry {
-    /// Starts logging for the whole process, and tracing if a collector is named.
+    /// Starts logging for the whole process, and tracing if a collector is configured.
     ///
-    /// The collector is not contacted here, and one that is away costs nothing but its traces. Needs a Tokio runtime.
-    pub fn start(settings: &KitArgs) -> Result<Self, TelemetryError> {
+    /// This does not contact the collector; while it is unreachable, only its traces are lost. Requires a Tokio runtime.
+    pub fn start(settings: &OperatorArgs) -> Result<Self, TelemetryError> {
         let writer = std::io::stderr();
         let is_text = match settings.log_format {
             Some(format) => format == LogFormat::Text,
@@ -72,9 +74,9 @@ impl Telemetry {
         Self::start_to(settings, is_text, writer)
     }
 
-    /// The same, with the log written to where it is told.
+    /// Like [`Telemetry::start`], but writes the log to `writer`.
     pub fn start_to(
-        settings: &KitArgs,
+        settings: &OperatorArgs,
         is_text: bool,
         writer: impl Write + Send + Sync + 'static,
     ) -> Result<Self, TelemetryError> {
@@ -84,10 +86,10 @@ impl Telemetry {
         Ok(Self(provider))
     }
 
-    /// Sends what is left, for at most a few seconds.
+    /// Sends the remaining traces, for at most a few seconds.
     pub async fn finish(self) {
         if let Some(provider) = self.0 {
-            // Blocks while a collector is slow, so it must not hold up the runtime that the exporter needs.
+            // The call blocks while a collector is slow, so it must not occupy a thread that the exporter needs.
             let flush = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_LIMIT));
             if !matches!(tokio::time::timeout(FLUSH_LIMIT, flush).await, Ok(Ok(Ok(())))) {
                 tracing::warn!("failed to send the last traces to the collector");
@@ -96,7 +98,14 @@ impl Telemetry {
     }
 }
 
-fn provider(settings: &KitArgs) -> Result<Option<SdkTracerProvider>, TelemetryError> {
+/// Logs to standard error, for a process that is not an operator.
+pub fn log_to_stderr(level: LogLevel) -> Result<(), TelemetryError> {
+    let writer = std::io::stderr();
+    let is_text = writer.is_terminal();
+    subscriber(level, is_text, writer, None).try_init().context(StartLoggingSnafu)
+}
+
+fn provider(settings: &OperatorArgs) -> Result<Option<SdkTracerProvider>, TelemetryError> {
     let Some(endpoint) = settings.otel_exporter_otlp_endpoint.as_deref().filter(|text| !text.is_empty())
     else {
         return Ok(None);
@@ -150,6 +159,7 @@ fn targets(level: LevelFilter) -> Targets {
     Targets::new()
         .with_default(level)
         .with_targets(CHATTY.map(|target| (target, level.min(LevelFilter::WARN))))
+        .with_target(QUOTING, if level == LevelFilter::DEBUG { level } else { level.min(LevelFilter::ERROR) })
 }
 
 fn level_filter(level: LogLevel) -> LevelFilter {
@@ -248,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_pairs() {
+    fn attributes_are_key_value_pairs() {
         assert_eq!(attributes("").unwrap(), []);
         assert_eq!(attributes("a=b, c=d=e,").unwrap(), [KeyValue::new("a", "b"), KeyValue::new("c", "d=e")]);
         assert!(attributes("a").unwrap_err().to_string().contains("\"a\""));
@@ -258,22 +268,22 @@ mod tests {
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
-        kit: KitArgs,
+        operator: OperatorArgs,
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_collector_that_is_away_neither_blocks_nor_ends_anything() {
+    async fn an_unreachable_collector_does_not_block_the_process() {
         let arguments = ["operator", "--otel-exporter-otlp-endpoint", "http://127.0.0.1:1"];
-        let provider = provider(&Cli::parse_from(arguments).kit).unwrap();
+        let provider = provider(&Cli::parse_from(arguments).operator).unwrap();
         let subscriber = subscriber(LogLevel::Info, false, std::io::sink(), provider.as_ref());
         tracing::subscriber::with_default(subscriber, reconcile);
         tokio::time::timeout(FLUSH_LIMIT * 10, Telemetry(provider).finish()).await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_bad_collector_address_names_the_setting() {
+    async fn an_invalid_collector_address_names_the_setting() {
         let arguments = ["operator", "--otel-exporter-otlp-endpoint", "not an address"];
-        let error = provider(&Cli::parse_from(arguments).kit).unwrap_err().to_string();
+        let error = provider(&Cli::parse_from(arguments).operator).unwrap_err().to_string();
         assert!(error.contains("OTEL_EXPORTER_OTLP_ENDPOINT \"not an address\""), "{error}");
     }
 }

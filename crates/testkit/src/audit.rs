@@ -1,32 +1,32 @@
-//! What a server was asked, from its own audit log.
+//! The requests that a server received, from its audit log.
 
 use serde_json::Value;
 
-/// One request, as the server wrote it down when it had answered.
+/// One request, as recorded in the audit log when it was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedRequest {
-    /// Who asked.
+    /// The user.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` …
     pub verb: String,
-    /// Plural resource, with the subresource after a slash; the path for what is no resource.
+    /// Plural resource, with the subresource after a slash; the path of requests that are not for a resource.
     pub resource: String,
-    /// Namespace, or empty.
+    /// Namespace; may be empty.
     pub namespace: String,
-    /// Name, or empty.
+    /// Name; may be empty.
     pub name: String,
-    /// Status code of the answer.
+    /// Status code of the response.
     pub code: u64,
 }
 
 impl AuditedRequest {
-    /// Whether the request asked for a change.
+    /// Whether the request is a write.
     #[must_use]
     pub fn is_write(&self) -> bool {
         ["create", "update", "patch", "delete", "deletecollection"].contains(&self.verb.as_str())
     }
 
-    /// Reads one line of an audit log; `None` for a line that is not complete.
+    /// Parses one line of an audit log; returns `None` for an incomplete line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let event: Value = serde_json::from_str(line).ok()?;
         let text =
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_log_becomes_a_request() {
+    fn a_log_line_is_parsed_as_a_request() {
         let line = r#"{"kind":"Event","stage":"ResponseComplete","requestURI":"/apis/a/v1/x","verb":"patch",
             "user":{"username":"operator"},"responseStatus":{"code":200},
             "objectRef":{"resource":"widgets","subresource":"status","namespace":"one","name":"a"}}"#;

@@ -13,11 +13,11 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use snafu::{OptionExt, ResultExt, Snafu};
 
-/// How long a process may take to end before it is killed.
+/// The time that a process has to terminate before it is killed.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// Runs a program until its own input is closed, which the kernel does when the test process ends in whatever way;
-/// then asks it to end, and kills it after ten seconds. The first argument is a directory to remove at the end.
+/// Runs a program until the standard input of this script is closed, which the kernel does however the test process ends.
+/// Then terminates the program, and kills it after ten seconds. The first argument is a directory to remove at the end.
 const GUARD: &str = r#"
 directory=$1; shift
 "$@" </dev/null &
@@ -41,18 +41,18 @@ pub enum GuardedError {
     StartProcess {
         /// The program.
         program: String,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The guard did not say which process it started.
-    #[snafu(display("failed to learn the process id of {program:?}"))]
-    LearnPid {
+    /// The guard did not report the process ID.
+    #[snafu(display("failed to read the process ID of {program:?}"))]
+    ReadPid {
         /// The program.
         program: String,
     },
 }
 
-/// A running process, ended when dropped.
+/// A running process, terminated when dropped.
 #[derive(Debug)]
 pub struct Guarded {
     guard: Child,
@@ -60,7 +60,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Starts a program whose output goes to `log`. With `clean` that directory is removed after its end.
+    /// Starts a program whose output is written to `log`. The directory `clean` is removed after it has terminated.
     pub fn start(
         program: &Path,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -70,39 +70,39 @@ impl Guarded {
         let name = program.display().to_string();
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(GUARD).arg("guard").arg(clean.unwrap_or(Path::new("")));
-        // Standard output is the guard's own channel, so the program gets both of its outputs from standard error.
+        // The guard reports the process ID on standard output, so both outputs of the program use standard error.
         command.arg("/bin/sh").arg("-c").arg("exec \"$@\" >&2").arg("program").arg(program).args(arguments);
-        // A group of its own: an interrupt at the terminal is for the test, which then ends this one in order.
+        // In its own process group: an interrupt at the terminal is sent to the test, which then terminates this process.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut guard = command.spawn().context(StartProcessSnafu { program: &name })?;
         let mut line = String::new();
         if let Some(output) = guard.stdout.take() {
             BufReader::new(output).read_line(&mut line).context(StartProcessSnafu { program: &name })?;
         }
-        let pid =
-            line.trim().parse().ok().and_then(Pid::from_raw).context(LearnPidSnafu { program: name })?;
+
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw).context(ReadPidSnafu { program: name })?;
         Ok(Self { guard, pid })
     }
 
-    /// The process id of the program.
+    /// Returns the process ID of the program.
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Whether the program has not ended yet.
+    /// Whether the program is running.
     #[must_use]
     pub fn is_running(&self) -> bool {
         test_kill_process(self.pid).is_ok()
     }
 
-    /// Asks the program to end and waits for it; kills it if it takes too long.
+    /// Terminates the program and waits for it; kills it if that takes too long.
     pub fn stop(&mut self) {
         drop(self.guard.stdin.take());
         let limit = Instant::now() + END_LIMIT;
         while matches!(self.guard.try_wait(), Ok(None)) {
             if Instant::now() > limit {
-                // Already gone is as good.
+                // An error means that it has already terminated.
                 let _ = kill_process(self.pid, Signal::KILL);
                 let _ = self.guard.kill();
             }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_process_is_gone() {
+    fn a_dropped_process_is_terminated() {
         let (guarded, _log) = start("exec sleep 1000");
         let pid = guarded.pid();
         assert!(guarded.is_running());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn output_goes_to_the_log() {
+    fn output_is_written_to_the_log() {
         let (mut guarded, log) =
             start("trap 'echo ended; exit' TERM; echo said; echo wrong >&2; while :; do sleep 0.1; done");
         let limit = Instant::now() + Duration::from_secs(30);

@@ -21,98 +21,98 @@ use tempfile::TempDir;
 
 use crate::{AuditedRequest, Guarded, GuardedError, free_port, tools::built_by};
 
-/// Environment variable that names a directory with the programs.
+/// The environment variable with the directory of the programs.
 const PROGRAMS_VARIABLE: &str = "VITISTACK_KUBE_BIN";
-/// How long etcd and then the server may take to be ready; they need 4 s on an idle machine.
+/// The time that etcd and then the server have to become ready; they take 4 s on an idle machine.
 const READY_LIMIT: Duration = Duration::from_mins(2);
-/// The administrator that every server has.
+/// The name of the administrator.
 const ADMIN: &str = "admin";
-/// The name by which API services behind the server know it.
+/// The name of the server in requests to aggregated API servers.
 const FRONT_PROXY: &str = "front-proxy";
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted]\nrules: [{level: Metadata}]\n";
 
-/// Why there is no server.
+/// Why a server could not be started or used.
 #[derive(Debug, Snafu)]
 pub enum KubeServerError {
-    /// The programs are not there.
+    /// The programs were not found.
     #[snafu(display(
-        "failed to find kube-apiserver and etcd: {message}; build them with dev/kube/build.sh, or name their directory in VITISTACK_KUBE_BIN"
+        "failed to find kube-apiserver and etcd: {message}; build them with dev/kube/build.sh, or set VITISTACK_KUBE_BIN to their directory"
     ))]
     FindPrograms {
-        /// What was tried.
+        /// What is missing.
         message: String,
     },
-    /// A file or socket could not be made.
+    /// A file or socket could not be created.
     #[snafu(display("failed to prepare {what}: {source}"))]
     Prepare {
-        /// What.
+        /// The file or socket.
         what: String,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A certificate could not be made.
-    #[snafu(display("failed to make certificates: {source}"))]
-    MakeCertificates {
-        /// What the library said.
+    /// A certificate could not be created.
+    #[snafu(display("failed to create certificates: {source}"))]
+    CreateCertificates {
+        /// The cause.
         source: rcgen::Error,
     },
     /// A program could not be started.
     #[snafu(display("{source}"), context(false))]
     Start {
-        /// Which and why.
+        /// The program and the cause.
         source: GuardedError,
     },
     /// A program did not become ready.
-    #[snafu(display("failed to see {program} ready; its log ends with:\n{log}"))]
+    #[snafu(display("{program} did not become ready; its log ends with:\n{log}"))]
     AwaitReady {
         /// The program.
         program: &'static str,
         /// The end of its log.
         log: String,
     },
-    /// No client could be made.
-    #[snafu(display("failed to make a client: {message}"))]
-    MakeClient {
-        /// What the library said.
+    /// A client could not be created.
+    #[snafu(display("failed to create a client: {message}"))]
+    CreateClient {
+        /// The cause.
         message: String,
     },
 }
 
-/// Somebody whom the server knows by a token.
+/// A user with a bearer token.
 #[derive(Clone, Debug)]
 pub struct User {
-    /// Name; the token is the name with `-token` behind it.
+    /// Name; the token is the name followed by `-token`.
     pub name: String,
     /// Groups.
     pub groups: Vec<String>,
 }
 
 impl User {
-    /// A user with these groups.
+    /// Returns a user with these groups.
     #[must_use]
     pub fn new(name: &str, groups: &[&str]) -> Self {
         Self { name: name.to_owned(), groups: groups.iter().map(ToString::to_string).collect() }
     }
 
-    /// The bearer token.
+    /// Returns the bearer token.
     #[must_use]
     pub fn token(&self) -> String {
         format!("{}-token", self.name)
     }
 }
 
-/// What a server has besides an administrator.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Whether the controller manager runs too, for garbage collection and namespaces that can be deleted.
+    /// Whether the controller manager runs too, which collects garbage and completes the deletion of namespaces.
     pub has_controller_manager: bool,
-    /// Whether etcd waits for the disk at each write, as in production; tests have no use for it, benchmarks do.
+    /// Whether etcd syncs each write to disk, as in production; only useful for benchmarks.
     pub is_durable: bool,
-    /// More users.
+    /// Users in addition to the administrator.
     pub users: Vec<User>,
 }
 
-/// etcd, kube-apiserver and perhaps kube-controller-manager, ended in reverse order when dropped.
+/// etcd, kube-apiserver and optionally kube-controller-manager, terminated in reverse order when dropped.
 #[derive(Debug)]
 pub struct KubeServer {
     controller_manager: Option<Guarded>,
@@ -132,6 +132,7 @@ impl KubeServer {
             TempDir::with_prefix("vitistack-kube-").context(PrepareSnafu { what: "a directory" })?;
         let path = directory.path();
         write_files(path, options)?;
+
         let (etcd_port, peer_port, port) = (free_port()?, free_port()?, free_port()?);
         let client_url = format!("http://127.0.0.1:{etcd_port}");
         let peer_url = format!("http://127.0.0.1:{peer_port}");
@@ -150,6 +151,7 @@ impl KubeServer {
             log_file(path, "etcd.log")?,
             Some(path),
         )?;
+
         let mut server = Self {
             controller_manager: None,
             api_server: Mutex::new(None),
@@ -159,6 +161,7 @@ impl KubeServer {
             etcd_port,
             port,
         };
+
         for user in options.users.iter().chain([&User::new(ADMIN, &[])]) {
             server.write_kubeconfig(user)?;
         }
@@ -170,29 +173,29 @@ impl KubeServer {
         Ok(server)
     }
 
-    /// A client of the administrator. Made anew each time, because a client belongs to the runtime that made it.
+    /// Returns a new client of the administrator, because a client is bound to the runtime that created it.
     pub async fn client(&self) -> Result<Client, KubeServerError> {
         self.client_of(ADMIN).await
     }
 
-    /// A client of one of the users.
+    /// Returns a new client of one of the users.
     pub async fn client_of(&self, user: &str) -> Result<Client, KubeServerError> {
-        let made = async {
+        let loaded = async {
             let kubeconfig = Kubeconfig::read_from(self.kubeconfig_of(user))?;
             Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
         };
         let config =
-            made.await.map_err(|error| KubeServerError::MakeClient { message: error.to_string() })?;
-        Client::try_from(config).map_err(|error| KubeServerError::MakeClient { message: error.to_string() })
+            loaded.await.map_err(|error| KubeServerError::CreateClient { message: error.to_string() })?;
+        Client::try_from(config).map_err(|error| KubeServerError::CreateClient { message: error.to_string() })
     }
 
-    /// The kubeconfig file of the administrator.
+    /// Returns the path of the kubeconfig of the administrator.
     #[must_use]
     pub fn kubeconfig_path(&self) -> PathBuf {
         self.kubeconfig_of(ADMIN)
     }
 
-    /// The kubeconfig file of one of the users.
+    /// Returns the path of the kubeconfig of one of the users.
     #[must_use]
     pub fn kubeconfig_of(&self, user: &str) -> PathBuf {
         self.directory.path().join(format!("{user}.kubeconfig"))
@@ -207,32 +210,32 @@ impl KubeServer {
             .context(PrepareSnafu { what: "kubectl" })
     }
 
-    /// The folder of kubectl and the servers, for a `PATH`.
+    /// Returns the directory of kubectl and the servers, for `PATH`.
     #[must_use]
     pub fn programs(&self) -> &Path {
         &self.programs
     }
 
-    /// The processes of the server: etcd and kube-apiserver.
+    /// Returns the process IDs of etcd and kube-apiserver.
     #[must_use]
     pub fn pids(&self) -> Vec<i32> {
         let api_server = self.api_server.lock().unwrap_or_else(PoisonError::into_inner);
         self.etcd.iter().chain(api_server.iter()).map(Guarded::pid).collect()
     }
 
-    /// Every request that was answered so far.
+    /// Returns all requests that were answered so far.
     pub fn audit(&self) -> Result<Vec<AuditedRequest>, KubeServerError> {
         let log = fs::read_to_string(self.directory.path().join("audit.log"))
             .context(PrepareSnafu { what: "the audit log" })?;
         Ok(log.lines().filter_map(AuditedRequest::parse).collect())
     }
 
-    /// Stops the API server and leaves its data.
+    /// Stops the API server; its data is retained.
     pub fn stop_api(&self) {
         drop(self.api_server.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Starts the API server on the same address as before, and waits until it is ready.
+    /// Starts the API server at the same address as before, and waits until it is ready.
     pub async fn start_api(&self) -> Result<(), KubeServerError> {
         let file = |name: &str| self.directory.path().join(name).display().to_string();
         let server = Guarded::start(
@@ -254,7 +257,7 @@ impl KubeServer {
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
                 format!("--audit-policy-file={}", file("audit.yaml")),
                 format!("--audit-log-path={}", file("audit.log")),
-                // Without a front proxy the server forwards to no API service behind it, such as KubeVirt's.
+                // API aggregation, which KubeVirt uses, requires a front proxy certificate.
                 format!("--requestheader-client-ca-file={}", file("authority.crt")),
                 format!("--requestheader-allowed-names={FRONT_PROXY}"),
                 "--requestheader-username-headers=X-Remote-User".to_owned(),
@@ -272,7 +275,7 @@ impl KubeServer {
         self.await_api().await
     }
 
-    /// Waits for etcd: the API server gives up after 20 s without it, and would not say what became of it.
+    /// Waits for etcd: the API server exits after 20 s without it and does not report its state.
     async fn await_etcd(&self) -> Result<(), KubeServerError> {
         let is_listening = async || Ok(TcpStream::connect(("127.0.0.1", self.etcd_port)).is_ok());
         self.await_program("etcd", is_listening, || self.etcd.as_ref().is_some_and(Guarded::is_running)).await
@@ -283,7 +286,7 @@ impl KubeServer {
             let client = self.client().await?;
             let request = Request::get("/readyz")
                 .body(Vec::new())
-                .map_err(|error| KubeServerError::MakeClient { message: error.to_string() })?;
+                .map_err(|error| KubeServerError::CreateClient { message: error.to_string() })?;
             Ok(client.request_text(request).await.is_ok())
         };
         let is_running = || {
@@ -341,7 +344,7 @@ impl KubeServer {
 
 impl Drop for KubeServer {
     fn drop(&mut self) {
-        // The API server hangs in its shutdown if etcd is gone first.
+        // The shutdown of the API server hangs if etcd is terminated first.
         drop(self.controller_manager.take());
         self.stop_api();
         drop(self.etcd.take());
@@ -357,32 +360,35 @@ fn find_programs() -> Result<PathBuf, KubeServerError> {
     };
     for program in ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"] {
         let path = directory.join(program);
-        ensure!(path.is_file(), FindProgramsSnafu { message: format!("there is no {}", path.display()) });
+        ensure!(path.is_file(), FindProgramsSnafu { message: format!("{} does not exist", path.display()) });
     }
     Ok(directory)
 }
 
-/// Keys, tokens and the audit policy.
+/// Writes keys, tokens and the audit policy.
 fn write_files(directory: &Path, options: &Options) -> Result<(), KubeServerError> {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().context(MakeCertificatesSnafu)?;
-    let authority = CertifiedIssuer::self_signed(authority, key).context(MakeCertificatesSnafu)?;
-    let key = KeyPair::generate().context(MakeCertificatesSnafu)?;
+    let key = KeyPair::generate().context(CreateCertificatesSnafu)?;
+    let authority = CertifiedIssuer::self_signed(authority, key).context(CreateCertificatesSnafu)?;
+    let key = KeyPair::generate().context(CreateCertificatesSnafu)?;
     let server = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])
         .and_then(|parameters| parameters.signed_by(&key, &authority))
-        .context(MakeCertificatesSnafu)?;
-    let account = KeyPair::generate().context(MakeCertificatesSnafu)?;
+        .context(CreateCertificatesSnafu)?;
+    let account = KeyPair::generate().context(CreateCertificatesSnafu)?;
+
     let admin = User::new(ADMIN, &["system:masters"]);
     let line = |user: &User| {
         let User { name, groups } = user;
         format!("{},{name},{name},\"{}\"", user.token(), groups.join(","))
     };
     let tokens = options.users.iter().chain([&admin]).map(line).collect::<Vec<_>>().join("\n");
-    let proxy_key = KeyPair::generate().context(MakeCertificatesSnafu)?;
+
+    let proxy_key = KeyPair::generate().context(CreateCertificatesSnafu)?;
     let mut proxy = CertificateParams::default();
     proxy.distinguished_name.push(DnType::CommonName, FRONT_PROXY);
-    let proxy = proxy.signed_by(&proxy_key, &authority).context(MakeCertificatesSnafu)?;
+    let proxy = proxy.signed_by(&proxy_key, &authority).context(CreateCertificatesSnafu)?;
+
     write(&directory.join("front-proxy.crt"), proxy.pem())?;
     write(&directory.join("front-proxy.key"), proxy_key.serialize_pem())?;
     write(&directory.join("authority.crt"), authority.pem())?;
@@ -404,7 +410,7 @@ pub(crate) fn log_file(directory: &Path, name: &str) -> Result<File, KubeServerE
     opened.with_context(|_| PrepareSnafu { what: path.display().to_string() })
 }
 
-/// The last lines of a log, for the message of a failure.
+/// Returns the last lines of a log, for error messages.
 pub(crate) fn end_of_log(directory: &Path, program: &str) -> String {
     let log = fs::read_to_string(directory.join(format!("{program}.log"))).unwrap_or_default();
     let lines: Vec<_> = log.lines().rev().take(15).collect();

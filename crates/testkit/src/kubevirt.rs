@@ -1,4 +1,4 @@
-//! KubeVirt's own API server and controllers on loopback, with a stand-in for its nodes.
+//! The real virt-api and virt-controller of KubeVirt on loopback, with a simulated node.
 
 use std::{
     fs,
@@ -26,90 +26,90 @@ use crate::{
     tools::built_by,
 };
 
-/// Environment variable that names a directory with the programs.
+/// The environment variable with the directory of the programs.
 const PROGRAMS_VARIABLE: &str = "VITISTACK_KUBEVIRT_BIN";
-/// How long one step of the start may take; all of them together need 10 s on an idle machine.
+/// The time limit for one step of the start; all steps together take 10 s on an idle machine.
 const STEP_LIMIT: Duration = Duration::from_mins(3);
-/// Where KubeVirt's programs look for the namespace they run in; `kubevirt` if the file is absent.
+/// The file from which KubeVirt's programs read their namespace; `kubevirt` if it does not exist.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// Service accounts under which the programs run. The webhooks know them by name.
+/// The service accounts of the programs. The webhooks check their names.
 const ACCOUNTS: [&str; 3] = ["kubevirt-apiserver", "kubevirt-controller", "kubevirt-handler"];
 
-/// Why there is no KubeVirt.
+/// Why KubeVirt could not be started.
 #[derive(Debug, Snafu)]
 pub enum KubeVirtError {
-    /// The programs are not there.
+    /// The programs were not found.
     #[snafu(display(
-        "failed to find KubeVirt's programs: {message}; build them with dev/kubevirt/build.sh, or name their directory in VITISTACK_KUBEVIRT_BIN"
+        "failed to find KubeVirt's programs: {message}; build them with dev/kubevirt/build.sh, or set VITISTACK_KUBEVIRT_BIN to their directory"
     ))]
     FindPrograms {
-        /// What was tried.
+        /// What is missing.
         message: String,
     },
-    /// A file could not be made.
+    /// A file could not be created.
     #[snafu(display("failed to prepare {what}: {source}"))]
     Prepare {
-        /// What.
+        /// The file.
         what: String,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A certificate could not be made.
-    #[snafu(display("failed to make certificates: {source}"))]
-    MakeCertificates {
-        /// What the library said.
+    /// A certificate could not be created.
+    #[snafu(display("failed to create certificates: {source}"))]
+    CreateCertificates {
+        /// The cause.
         source: rcgen::Error,
     },
     /// A program could not be started.
     #[snafu(display("{source}"), context(false))]
     Start {
-        /// Which and why.
+        /// The program and the cause.
         source: GuardedError,
     },
-    /// The server under it failed.
+    /// The API server failed.
     #[snafu(display("{source}"), context(false))]
     UseServer {
-        /// How.
+        /// The cause.
         source: KubeServerError,
     },
-    /// Objects could not be made.
+    /// A command failed.
     #[snafu(display("failed to run {command:?}: {message}"))]
     RunCommand {
         /// The command.
         command: String,
-        /// What it said.
+        /// Its error output.
         message: String,
     },
-    /// Something did not happen in time.
+    /// A step did not complete in time.
     #[snafu(display(
-        "failed to see {what} within {STEP_LIMIT:?}: {message}; the log of {program} ends with:\n{log}"
+        "timed out after {STEP_LIMIT:?} waiting for {what}: {message}; the log of {program} ends with:\n{log}"
     ))]
     Await {
-        /// What.
+        /// The step.
         what: &'static str,
-        /// What the last try said.
+        /// The error of the last attempt.
         message: String,
-        /// Who should have done it.
+        /// The program responsible for the step.
         program: &'static str,
         /// The end of its log.
         log: String,
     },
 }
 
-/// Kinds of others that KubeVirt uses where they exist. They are installed before KubeVirt starts or not at all: its
-/// programs end when they appear later.
+/// Third-party CRDs that KubeVirt uses if they exist. They must be installed before KubeVirt starts, because its programs
+/// exit when the CRDs appear later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Companion {
-    /// DataVolumes and what belongs to them. The stand-in plays CDI if it finds them.
+    /// The CRDs of CDI. The stand-in simulates CDI if they exist.
     Cdi,
-    /// NetworkAttachmentDefinitions.
+    /// The CRD of Multus.
     Multus,
 }
 
-/// virt-api, virt-controller and the stand-in, ended when dropped, which has to be before the server is.
+/// virt-api, virt-controller and the stand-in, terminated when dropped. Must be dropped before the server.
 #[derive(Debug)]
 pub struct KubeVirt {
-    // Ended in this order.
+    // Dropped in this order.
     _standin: Guarded,
     _controller: Guarded,
     api: Guarded,
@@ -117,27 +117,27 @@ pub struct KubeVirt {
 }
 
 impl KubeVirt {
-    /// Installs the kinds of others.
+    /// Installs third-party CRDs.
     pub fn install(server: &KubeServer, companion: Companion) -> Result<(), KubeVirtError> {
         let name = match companion {
             Companion::Cdi => "cdi.yaml",
             Companion::Multus => "multus.yaml",
         };
         apply(server, &sources().join("crds").join(name))?;
-        await_kinds(server)
+        await_crds(server)
     }
 
-    /// Installs KubeVirt's kinds and nothing that acts on them, for whoever plays KubeVirt itself.
-    pub fn install_kinds(server: &KubeServer) -> Result<(), KubeVirtError> {
+    /// Installs the CRDs of KubeVirt without its controllers, for tests that simulate KubeVirt themselves.
+    pub fn install_crds(server: &KubeServer) -> Result<(), KubeVirtError> {
         let programs = find_programs()?;
         let directory =
             TempDir::with_prefix("vitistack-kubevirt-").context(PrepareSnafu { what: "a directory" })?;
         let setup = Setup { server, programs, directory: directory.path().to_owned(), namespace: "kubevirt" };
         setup.apply_manifests("crds", None)?;
-        await_kinds(server)
+        await_crds(server)
     }
 
-    /// Installs KubeVirt, starts it and waits until it judges VirtualMachines. The server needs its controller manager,
+    /// Installs KubeVirt, starts it and waits until it admits VirtualMachines. The server needs the controller manager,
     /// which binds volumes and collects garbage.
     pub async fn start(server: &KubeServer) -> Result<Self, KubeVirtError> {
         let programs = find_programs()?;
@@ -149,6 +149,7 @@ impl KubeVirt {
         setup.install()?;
         setup.write_certificates()?;
         setup.write_kubeconfigs()?;
+
         let (api_port, controller_port) = (free_port()?, free_port()?);
         let kubevirt = Self {
             api: setup.start_api(api_port)?,
@@ -156,9 +157,10 @@ impl KubeVirt {
             _standin: setup.start_standin()?,
             directory,
         };
+
         let client = server.client().await?;
         kubevirt.await_listening(api_port).await?;
-        // Aggregation asks for a name, not an address; webhooks are content with either.
+        // Aggregation requires a host name; webhooks also accept an address.
         setup.apply_manifests("apiservices", Some(&format!("https://localhost:{api_port}")))?;
         kubevirt.await_answer(&client).await?;
         setup.apply_manifests("webhooks", Some(&format!("https://127.0.0.1:{api_port}")))?;
@@ -167,7 +169,7 @@ impl KubeVirt {
         Ok(kubevirt)
     }
 
-    /// The log of `virt-api`, `virt-controller` or `standin`, for the message of a failing test.
+    /// Returns the log of `virt-api`, `virt-controller` or `standin`, for the message of a failing test.
     #[must_use]
     pub fn log(&self, program: &str) -> String {
         fs::read_to_string(self.directory.path().join(format!("{program}.log"))).unwrap_or_default()
@@ -175,7 +177,7 @@ impl KubeVirt {
 
     async fn await_listening(&self, port: u16) -> Result<(), KubeVirtError> {
         let attempt = async || TcpStream::connect(("127.0.0.1", port)).map_err(|error| error.to_string());
-        self.retry("virt-api listening", "virt-api", attempt).await.map(drop)
+        self.retry("virt-api to listen", "virt-api", attempt).await.map(drop)
     }
 
     async fn await_answer(&self, client: &Client) -> Result<(), KubeVirtError> {
@@ -184,24 +186,24 @@ impl KubeVirt {
             let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
             client.request_text(request).await.map_err(|error| error.to_string())
         };
-        self.retry("virt-api answering through the API server", "virt-api", attempt).await.map(drop)
+        self.retry("virt-api to respond through the API server", "virt-api", attempt).await.map(drop)
     }
 
     async fn await_admission(&self, client: &Client) -> Result<(), KubeVirtError> {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("kubevirt.io", "v1", "VirtualMachine"));
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &kind);
-        let machine = DynamicObject::new("admission-answers", &kind).data(json!({"spec": {
+        let machine = DynamicObject::new("admission-check", &kind).data(json!({"spec": {
             "runStrategy": "Halted",
             "template": {"spec": {"domain": {"memory": {"guest": "64Mi"}, "devices": {}}}},
         }}));
         let attempt = async || {
             let parameters = PostParams { dry_run: true, ..PostParams::default() };
             let created = api.create(&parameters, &machine).await.map_err(|error| error.to_string())?;
-            // Only the webhook fills the machine type in.
+            // Only the webhook sets the machine type.
             let machine_type = created.data.pointer("/spec/template/spec/domain/machine/type");
-            machine_type.map(drop).ok_or_else(|| "the webhook was not asked".to_owned())
+            machine_type.map(drop).ok_or_else(|| "the webhook was not called".to_owned())
         };
-        self.retry("admission of a VirtualMachine", "virt-api", attempt).await
+        self.retry("the admission of a VirtualMachine", "virt-api", attempt).await
     }
 
     async fn await_node(&self, client: &Client) -> Result<(), KubeVirtError> {
@@ -217,7 +219,7 @@ impl KubeVirt {
             let ready = conditions.is_some_and(|conditions| conditions.iter().any(is_ready));
             ready.then_some(()).ok_or_else(|| "the node is not ready".to_owned())
         };
-        self.retry("the played node ready", "standin", attempt).await
+        self.retry("the simulated node to become ready", "standin", attempt).await
     }
 
     async fn retry<T>(
@@ -242,15 +244,15 @@ impl KubeVirt {
 
 impl Drop for KubeVirt {
     fn drop(&mut self) {
-        // Asked to end, virt-api first waits 5 s for load balancers to notice, and there are none.
+        // On SIGTERM virt-api waits 5 s for load balancers, which do not exist here.
         if let Some(pid) = Pid::from_raw(self.api.pid()) {
-            // Already gone is as good.
+            // An error means that it has already terminated.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
 
-/// What every step of the start uses.
+/// The context of the installation steps.
 struct Setup<'a> {
     server: &'a KubeServer,
     programs: PathBuf,
@@ -259,11 +261,11 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Everything that KubeVirt's operator would have made before it starts the others.
+    /// Creates everything that virt-operator creates before it starts the other programs.
     fn install(&self) -> Result<(), KubeVirtError> {
         self.apply_manifests("crds", None)?;
         self.apply_manifests("accounts", None)?;
-        await_kinds(self.server)?;
+        await_crds(self.server)?;
         let path = self.directory.join("kubevirt.json");
         let object = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
@@ -292,21 +294,21 @@ impl Setup<'_> {
         apply(self.server, &path)
     }
 
-    /// An authority, a certificate for each of the two servers and the ConfigMaps that tell of the authority.
+    /// Creates a CA, a certificate for each of the two servers, and the ConfigMaps with the CA bundle.
     fn write_certificates(&self) -> Result<(), KubeVirtError> {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().context(MakeCertificatesSnafu)?;
-        let authority = CertifiedIssuer::self_signed(authority, key).context(MakeCertificatesSnafu)?;
+        let key = KeyPair::generate().context(CreateCertificatesSnafu)?;
+        let authority = CertifiedIssuer::self_signed(authority, key).context(CreateCertificatesSnafu)?;
         write(&self.directory.join("authority.crt"), authority.pem())?;
         for program in ["virt-api", "virt-controller"] {
             let service = format!("{program}.{}.svc", self.namespace);
             let names = vec![service, "localhost".to_owned(), "127.0.0.1".to_owned()];
-            let key = KeyPair::generate().context(MakeCertificatesSnafu)?;
+            let key = KeyPair::generate().context(CreateCertificatesSnafu)?;
             let certificate = CertificateParams::new(names)
                 .and_then(|parameters| parameters.signed_by(&key, &authority))
-                .context(MakeCertificatesSnafu)?;
-            // A directory for nothing else: the programs read their certificate again whenever something in it changes.
+                .context(CreateCertificatesSnafu)?;
+            // In its own directory: the programs reload their certificate whenever a file in its directory changes.
             let path = self.directory.join(program);
             fs::create_dir(&path).context(PrepareSnafu { what: "a directory" })?;
             write(&path.join("tls.crt"), certificate.pem())?;
@@ -324,7 +326,7 @@ impl Setup<'_> {
         apply(self.server, &path)
     }
 
-    /// The administrator's kubeconfig with the token of each service account.
+    /// Writes a kubeconfig for each service account.
     fn write_kubeconfigs(&self) -> Result<(), KubeVirtError> {
         let admin = self.server.kubeconfig_path();
         let text = fs::read(&admin).context(PrepareSnafu { what: "a kubeconfig" })?;
@@ -397,7 +399,7 @@ impl Setup<'_> {
         clean: Option<&Path>,
         arguments: Vec<String>,
     ) -> Result<Guarded, KubeVirtError> {
-        // virt-api makes a directory for temporary files and leaves it.
+        // virt-api creates a temporary directory and does not remove it.
         let temporary = format!("TMPDIR={}", self.directory.display());
         let path = self.programs.join(program).display().to_string();
         let arguments = [temporary, path].into_iter().chain(arguments);
@@ -407,12 +409,12 @@ impl Setup<'_> {
 }
 
 fn apply(server: &KubeServer, path: &Path) -> Result<(), KubeVirtError> {
-    // By the server, because six of KubeVirt's definitions are too big for the annotation that a client would write.
+    // Server-side, because six of KubeVirt's CRDs are too large for the last-applied annotation.
     let path = path.display().to_string();
     kubectl(server, &["apply", "--server-side", "-f", &path]).map(drop)
 }
 
-fn await_kinds(server: &KubeServer) -> Result<(), KubeVirtError> {
+fn await_crds(server: &KubeServer) -> Result<(), KubeVirtError> {
     let limit = format!("--timeout={}s", STEP_LIMIT.as_secs());
     kubectl(server, &["wait", "--for=condition=Established", &limit, "crd", "--all"]).map(drop)
 }
@@ -436,7 +438,7 @@ fn find_programs() -> Result<PathBuf, KubeVirtError> {
     };
     for program in ["virt-api", "virt-controller", "manifests", "standin"] {
         let path = directory.join(program);
-        ensure!(path.is_file(), FindProgramsSnafu { message: format!("there is no {}", path.display()) });
+        ensure!(path.is_file(), FindProgramsSnafu { message: format!("{} does not exist", path.display()) });
     }
     Ok(directory)
 }

@@ -1,6 +1,7 @@
-//! Real servers for tests. A dev-dependency only.
+//! Real servers and fuzzing for tests. Used as a dev-dependency only.
 
 mod audit;
+pub mod fuzz;
 mod guarded;
 mod kube;
 mod kubevirt;

@@ -1,4 +1,4 @@
-//! Ports for servers that cannot choose one themselves.
+//! Free ports for servers that cannot choose one themselves.
 
 use std::{
     io,
@@ -8,22 +8,23 @@ use std::{
 
 use crate::KubeServerError;
 
-/// Below what systems give to a listener on port 0 and to outgoing connections, which are many in a test: one of those
-/// would sooner or later take a port between its choice and its use.
+/// The first port. The range is below the ephemeral ports of the system, one of which could otherwise be assigned to an
+/// outgoing connection between the choice of the port and its use.
 const FIRST: u16 = 20_000;
+/// The number of ports in the range.
 const COUNT: u16 = 12_000;
-/// How far apart two processes with neighbouring ids begin; no test asks for as many.
+/// The distance between the first ports of processes with consecutive IDs; no test needs more ports.
 const STRIDE: u32 = 101;
 
-/// How many ports this process has looked at.
-static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
+/// The number of ports that this process has tried.
+static TRIED: AtomicU32 = AtomicU32::new(0);
 
-/// A port that nobody listens on, and that this process was not given before.
+/// Returns a free port that was not returned before in this process.
 pub fn free_port() -> Result<u16, KubeServerError> {
     let next = || {
-        let place =
-            std::process::id().wrapping_mul(STRIDE).wrapping_add(LOOKED_AT.fetch_add(1, Ordering::Relaxed));
-        FIRST + u16::try_from(place % u32::from(COUNT)).unwrap_or_default()
+        let offset =
+            std::process::id().wrapping_mul(STRIDE).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        FIRST + u16::try_from(offset % u32::from(COUNT)).unwrap_or_default()
     };
     first_free(std::iter::repeat_with(next).take(COUNT.into()))
         .map_err(|source| KubeServerError::Prepare { what: "a port".to_owned(), source })
@@ -45,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_port_is_given_twice() {
+    fn no_port_is_returned_twice() {
         let ports: BTreeSet<_> = (0..50).map(|_| free_port().unwrap()).collect();
         assert_eq!(ports.len(), 50);
         assert!(ports.iter().all(|port| (20_000..32_000).contains(port)), "{ports:?}");
     }
 
     #[test]
-    fn a_port_in_use_is_passed_over() {
+    fn a_port_in_use_is_skipped() {
         let holder = TcpListener::bind("127.0.0.1:0").unwrap();
         let (taken, free) = (holder.local_addr().unwrap().port(), free_port().unwrap());
         assert_eq!(first_free([taken, free].into_iter()).unwrap(), free);

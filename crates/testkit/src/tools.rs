@@ -1,4 +1,4 @@
-//! Programs that nobody here wrote, for trying API servers with.
+//! Third-party Kubernetes clients for testing API servers.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,7 +7,7 @@ use std::{
 
 use snafu::{ResultExt, Snafu, ensure};
 
-/// Why a program is not there.
+/// Why a program could not be provided.
 #[derive(Debug, Snafu)]
 pub enum ToolsError {
     /// A build script could not be run.
@@ -15,7 +15,7 @@ pub enum ToolsError {
     RunScript {
         /// The script.
         script: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
     /// A build script failed.
@@ -23,28 +23,28 @@ pub enum ToolsError {
     Build {
         /// The script.
         script: PathBuf,
-        /// What it said.
+        /// Its error output.
         message: String,
     },
 }
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Tools {
     /// kubectl.
     pub kubectl: PathBuf,
     /// helm.
     pub helm: PathBuf,
-    /// A Python with the official Kubernetes client.
+    /// Python with the official Kubernetes client.
     pub python: PathBuf,
-    /// A client-go informer that prints what it hears.
+    /// A client-go informer that prints its events.
     pub informer: PathBuf,
-    /// The folder with the chart and the script that the programs are tried with.
+    /// The directory with the chart and the script for the programs.
     pub files: PathBuf,
 }
 
 impl Tools {
-    /// Finds the programs, and builds those that are missing.
+    /// Returns the programs, after building those that are missing.
     pub fn find() -> Result<Self, ToolsError> {
         let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev/clients");
         let clients = built_by(&files.join("build.sh"))?;
@@ -59,7 +59,7 @@ impl Tools {
     }
 }
 
-/// Runs a build script, which builds only what its cache lacks, and returns the directory that it prints.
+/// Runs a build script, which builds only what is not cached, and returns the directory that it prints.
 pub(crate) fn built_by(script: &Path) -> Result<PathBuf, ToolsError> {
     let output = Command::new(script).output().context(RunScriptSnafu { script })?;
     let message = String::from_utf8_lossy(&output.stderr).into_owned();

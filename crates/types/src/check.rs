@@ -1,17 +1,19 @@
-//! Judges an object by the definition of its kind, without an API server: bounds, doubles in lists, and every CEL rule
-//! by its own message. It stands behind the builders, the samples and whatever reads a manifest from a user.
+//! Validates an object against the CRD of its kind, without an API server.
+//!
+//! The engine is the one of the embedded API server, so builders, samples and commands that read manifests reject
+//! exactly what the server rejects.
 
 use std::{collections::HashMap, fmt, sync::LazyLock};
 
-use kube_cel::CompiledSchema;
 use kube_core::{CustomResourceExt, Resource};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use snafu::Snafu;
+use vitistack_schema::{Cause, Schema};
 
 use crate::schema::definitions;
 
-/// Indicates that an object breaks rules of its kind's definition.
+/// Indicates that an object does not match the CRD of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("{kind} {name:?} is not valid: {}", list(problems)))]
 pub struct InvalidObject {
@@ -21,19 +23,19 @@ pub struct InvalidObject {
 }
 
 impl InvalidObject {
-    /// What is wrong, field by field.
+    /// The problems, field by field.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 }
 
-/// One thing that is wrong with an object.
+/// One problem of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Path of the field, such as `spec.disks[0].size`.
     pub field: String,
-    /// What is wrong with it, and the fix.
+    /// The value, what is wrong with it, and the fix.
     pub message: String,
 }
 
@@ -51,7 +53,7 @@ fn list(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Indicates that a document is not an object of the kind asked for.
+/// Indicates that a document is not an object of the requested kind.
 #[derive(Debug, Snafu)]
 #[snafu(display("{field}: {source}"))]
 pub struct DecodeError {
@@ -59,31 +61,28 @@ pub struct DecodeError {
     source: serde_json::Error,
 }
 
-/// Reads an object; an error names the field that does not fit.
+/// Decodes an object; an error names the field that does not fit.
 pub fn decode<K: DeserializeOwned>(document: Value) -> Result<K, DecodeError> {
     serde_path_to_error::deserialize(document)
         .map_err(|error| DecodeError { field: error.path().to_string(), source: error.into_inner() })
 }
 
-/// A definition with its rules compiled: that costs far more than judging one object.
-struct Compiled {
-    schema: Value,
-    rules: CompiledSchema,
-}
+/// The schema of every kind, compiled once, or the reason why it cannot be compiled.
+static SCHEMAS: LazyLock<HashMap<String, Result<Schema, String>>> = LazyLock::new(|| {
+    let schemas = definitions().into_iter().filter_map(|crd| {
+        let schema = crd.spec.versions.into_iter().next()?.schema?.open_api_v3_schema?;
+        Some((crd.spec.names.kind, serde_json::to_value(schema)))
+    });
 
-static COMPILED: LazyLock<HashMap<String, Compiled>> = LazyLock::new(|| {
-    definitions()
-        .into_iter()
-        .filter_map(|definition| {
-            let schema = definition.spec.versions.into_iter().next()?.schema?.open_api_v3_schema?;
-            let schema = serde_json::to_value(schema).ok()?;
-            let rules = kube_cel::compile_schema(&schema);
-            Some((definition.spec.names.kind, Compiled { schema, rules }))
+    schemas
+        .map(|(kind, schema)| {
+            let schema = schema.map_err(|error| error.to_string());
+            (kind, schema.and_then(|schema| Schema::compile(&schema).map_err(|causes| join(&causes))))
         })
         .collect()
 });
 
-/// Judges a new object by the definition of its kind. Its status is left alone: only controllers write that.
+/// Validates a new object against the CRD of its kind. The status is ignored: only controllers write it.
 pub fn check<K>(object: &K) -> Result<(), InvalidObject>
 where
     K: CustomResourceExt + Resource<DynamicType = ()> + Serialize,
@@ -98,112 +97,94 @@ where
 }
 
 fn problems(kind: &str, mut document: Value) -> Vec<Problem> {
-    let Some(Compiled { schema, rules }) = COMPILED.get(kind) else {
-        return vec![Problem {
-            field: "kind".to_owned(),
-            message: format!("{kind:?} is not a kind of VitiStack"),
-        }];
+    let schema = match SCHEMAS.get(kind) {
+        Some(Ok(schema)) => schema,
+        Some(Err(reason)) => return vec![kind_problem(format!("the CRD of {kind} is not valid: {reason}"))],
+        None => return vec![kind_problem(format!("{kind:?} is not a kind of VitiStack"))],
     };
     if let Some(fields) = document.as_object_mut() {
         fields.remove("status");
     }
-    let mut problems = Vec::new();
-    metadata(&document, &mut problems);
-    bounds(schema, &document, "", &mut problems);
-    if let Err(broken) = kube_cel::validate_compiled(rules, &document, None) {
-        problems.extend(broken.iter().map(|rule| Problem {
-            field: rule.field_path.trim_start_matches('.').to_owned(),
-            message: rule.message.clone(),
-        }));
-    }
+
+    schema.default(&mut document);
+    let mut problems = name_problems(&document);
+    problems.extend(schema.validate(&document, None).into_iter().map(problem));
     problems
 }
 
-/// The names that every API server asks for.
-fn metadata(document: &Value, problems: &mut Vec<Problem>) {
-    for (field, pointer, most, dots) in [
+fn kind_problem(message: String) -> Problem {
+    Problem { field: "kind".to_owned(), message }
+}
+
+/// Converts an error of the schema: without what the field and the sentence around it already state.
+fn problem(cause: Cause) -> Problem {
+    let message = cause.message.strip_prefix("Invalid value: ").unwrap_or(&cause.message);
+    let message = without_credentials(message);
+    let message = message.replacen(&format!("{} in body ", cause.field), "", 1);
+    // The API server's name for the object itself.
+    let field = if cause.field == "<nil>" { String::new() } else { cause.field };
+    Problem { field, message }
+}
+
+/// Drops a quoted value at the start of a message that may contain the user and password of a URL.
+fn without_credentials(message: &str) -> &str {
+    let Some(quoted) = message.strip_prefix('"') else { return message };
+    let mut is_escaped = false;
+    let end = quoted.find(|character: char| {
+        let is_end = character == '"' && !is_escaped;
+        is_escaped = character == '\\' && !is_escaped;
+        is_end
+    });
+
+    let Some((value, detail)) = end.and_then(|end| quoted.split_at_checked(end)) else { return message };
+    if value.contains('@') { detail.trim_start_matches("\": ") } else { message }
+}
+
+fn join(causes: &[Cause]) -> String {
+    causes.iter().map(Cause::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Validates the name and the namespace, which every API server does beside the schema.
+fn name_problems(document: &Value) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (field, pointer, max_length, allows_dots) in [
         ("metadata.name", "/metadata/name", 253, true),
         ("metadata.namespace", "/metadata/namespace", 63, false),
     ] {
         let Some(name) = document.pointer(pointer).and_then(Value::as_str) else { continue };
-        let inside = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-        let allowed = |letter: u8| inside(letter) || letter == b'-' || (dots && letter == b'.');
-        let ends_well = |part: &str| {
-            part.as_bytes().first().copied().is_some_and(inside)
-                && part.as_bytes().last().copied().is_some_and(inside)
-        };
-        if name.len() > most || !name.bytes().all(allowed) || !name.split('.').all(ends_well) {
-            problems.push(Problem {
-                field: field.to_owned(),
-                message: format!(
-                    "{name:?} must be lower-case letters, digits and '-', at most {most} of them"
-                ),
-            });
+        if name.len() > max_length || !is_dns_name(name, allows_dots) {
+            let dot = if allows_dots { ", '-' and '.'" } else { " and '-'" };
+            let message = format!(
+                "{name:?} must consist of lower-case letters, digits{dot}, and have at most {max_length} characters"
+            );
+            problems.push(Problem { field: field.to_owned(), message });
         }
     }
+    problems
 }
 
-/// The bounds of numbers, texts and lists, and doubles in lists. Types, enums and required fields need no look here: a
-/// typed object cannot get them wrong.
-fn bounds(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Problem>) {
-    let mut tell = |message: String| problems.push(Problem { field: path.to_owned(), message });
-    let limit = |name: &str| schema.get(name).and_then(Value::as_f64);
-    match value {
-        Value::Number(number) => {
-            let number = number.as_f64().unwrap_or(f64::NAN);
-            if let Some(least) = limit("minimum").filter(|least| number < *least) {
-                tell(format!("{number} must be {least} or more"));
-            }
-            if let Some(most) = limit("maximum").filter(|most| number > *most) {
-                tell(format!("{number} must be {most} or less"));
-            }
-        }
-        Value::String(text) => {
-            let length = f64::from(u32::try_from(text.chars().count()).unwrap_or(u32::MAX));
-            if limit("minLength").is_some_and(|least| length < least) {
-                tell("must not be empty".to_owned());
-            }
-            if let Some(most) = limit("maxLength").filter(|most| length > *most) {
-                tell(format!("must have {most} characters or less, not {length}"));
-            }
-        }
-        Value::Array(items) => {
-            let count = f64::from(u32::try_from(items.len()).unwrap_or(u32::MAX));
-            if let Some(most) = limit("maxItems").filter(|most| count > *most) {
-                tell(format!("must have {most} items or less, not {count}"));
-            }
-            for double in doubles(schema, items) {
-                tell(format!("{double} stands in the list twice: remove one"));
-            }
-            if let Some(schema) = schema.get("items") {
-                for (index, item) in items.iter().enumerate() {
-                    bounds(schema, item, &format!("{path}[{index}]"), problems);
-                }
-            }
-        }
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                if let Some(schema) = schema.get("properties").and_then(|properties| properties.get(name)) {
-                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                    bounds(schema, value, &path, problems);
-                }
-            }
-        }
-        Value::Null | Value::Bool(_) => {}
-    }
-}
-
-/// The items of a set, or the keys of a list map, that stand there more than once.
-fn doubles(schema: &Value, items: &[Value]) -> Vec<String> {
-    let keys: Vec<&Value> = match schema.get("x-kubernetes-list-type").and_then(Value::as_str) {
-        Some("set") => items.iter().collect(),
-        Some("map") => {
-            let key =
-                schema.pointer("/x-kubernetes-list-map-keys/0").and_then(Value::as_str).unwrap_or_default();
-            items.iter().filter_map(|item| item.get(key)).collect()
-        }
-        _ => return Vec::new(),
+/// Whether a name is a DNS label, or a DNS subdomain if dots are allowed.
+pub(crate) fn is_dns_name(name: &str, allows_dots: bool) -> bool {
+    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.bytes().all(|byte| is_alphanumeric(byte) || byte == b'-')
+            && label.bytes().next().is_some_and(is_alphanumeric)
+            && label.bytes().next_back().is_some_and(is_alphanumeric)
     };
-    let is_double = |(index, key): &(usize, &&Value)| keys.iter().take(*index).any(|earlier| earlier == *key);
-    keys.iter().enumerate().filter(is_double).map(|(_, key)| key.to_string()).collect()
+    if allows_dots { name.split('.').all(is_label) } else { is_label(name) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_credentials;
+
+    #[test]
+    fn a_value_with_credentials_is_not_repeated() {
+        assert_eq!(without_credentials(r#""very small": must be small"#), r#""very small": must be small"#);
+        assert_eq!(
+            without_credentials(r#""http://me:\"pw@x/": must have no password"#),
+            "must have no password"
+        );
+        assert_eq!(without_credentials("must be set"), "must be set");
+    }
 }

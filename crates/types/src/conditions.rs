@@ -1,27 +1,29 @@
-//! Condition types and reasons, by the words users see in `kubectl describe`, and how a condition is set.
+//! Condition types and reasons as users see them in `kubectl describe`, and functions to find and set
+//! conditions.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
 
-/// What a condition is to say.
+/// The content of a condition, without the times and the generation that [`set`] fills in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement<'a> {
     /// Type of the condition, for example `Ready`.
     pub type_: &'a str,
-    /// `True`, `False` or, as `None`, `Unknown`.
+    /// `True`, `False`, or `Unknown` if `None`.
     pub status: Option<bool>,
     /// Reason in `CamelCase`.
     pub reason: &'a str,
-    /// Sentence for a person.
+    /// One sentence for people, with the fix if there is one.
     pub message: &'a str,
 }
 
-/// Makes the conditions say this as of `generation`.
+/// Sets one condition, as observed at `generation`.
 ///
-/// The transition time moves only with the status, so that saying the same again changes nothing. A condition keeps
-/// its place; a type that is there twice, which only a foreign hand can have made, is there once afterwards.
+/// The transition time changes only with the status, so that setting the same statement again changes
+/// nothing. The order of the conditions is preserved, and duplicates of the type, which only another writer
+/// can have added, are removed.
 pub fn set(
     conditions: &mut Vec<Condition>,
     statement: &Statement<'_>,
@@ -29,8 +31,7 @@ pub fn set(
     now: Timestamp,
 ) {
     let status = status_text(statement.status);
-    let before = conditions.iter().find(|each| each.type_ == statement.type_);
-    let last_transition_time = match before {
+    let last_transition_time = match find(conditions, statement.type_) {
         Some(before) if before.status == status => before.last_transition_time.clone(),
         _ => Time(now),
     };
@@ -42,15 +43,22 @@ pub fn set(
         observed_generation: generation,
         last_transition_time,
     };
-    let place = conditions.iter().position(|each| each.type_ == statement.type_).unwrap_or(conditions.len());
+
+    let index = conditions.iter().position(|each| each.type_ == statement.type_).unwrap_or(conditions.len());
     conditions.retain(|each| each.type_ != statement.type_);
-    conditions.insert(place.min(conditions.len()), condition);
+    conditions.insert(index.min(conditions.len()), condition);
 }
 
-/// Whether the condition is there and true.
+/// Returns the condition of a type.
+#[must_use]
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|each| each.type_ == type_)
+}
+
+/// Whether the condition exists and is true.
 #[must_use]
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
-    conditions.iter().any(|each| each.type_ == type_ && each.status == "True")
+    find(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
 
 fn status_text(status: Option<bool>) -> &'static str {
@@ -61,10 +69,10 @@ fn status_text(status: Option<bool>) -> &'static str {
     }
 }
 
-/// Overall readiness; every kind has it.
+/// Whether the object is in its desired state. Every kind has this condition.
 pub const READY: &str = "Ready";
 
-/// Whether the VirtualMachine of a Machine exists and runs.
+/// Whether the VirtualMachine of a Machine exists and is running.
 pub const VIRTUAL_MACHINE_READY: &str = "VirtualMachineReady";
 
 /// Whether the disks of a Machine are provisioned.
@@ -73,102 +81,112 @@ pub const STORAGE_READY: &str = "StorageReady";
 /// Whether the networks of a Machine are configured.
 pub const NETWORK_READY: &str = "NetworkReady";
 
-/// Whether the real machine has everything that the spec says.
+/// Whether the backing machine matches the spec.
 pub const UP_TO_DATE: &str = "UpToDate";
 
-/// Whether every field that is set is acted on; told only while one is not.
+/// Whether every field that is set is honored. Present only while one is not.
 pub const FIELDS_HONOURED: &str = "FieldsHonoured";
 
-/// Whether a provider answers its health checks.
+/// On a Datacenter, only while false: its machines use more than its quotas allow.
+pub const WITHIN_QUOTAS: &str = "WithinQuotas";
+
+/// Whether a provider responds to health checks.
 pub const REACHABLE: &str = "Reachable";
 
-/// Whether the credentials of a provider are there and can be used; told only where it has some.
+/// Whether the credentials of a provider exist and are usable. Present only if the provider has credentials.
 pub const CREDENTIALS_VALID: &str = "CredentialsValid";
 
-/// Whether all action on the object is stopped by its annotation.
+/// Whether the annotation `vitistack.io/paused` stops reconciliation of the object.
 pub const PAUSED: &str = "Paused";
 
-/// Why a condition is as it is.
+/// Reasons of conditions and events.
 pub mod reason {
-    /// Everything is as it shall be.
+    /// The observed state matches the spec.
     pub const AS_SPECIFIED: &str = "AsSpecified";
-    /// It is being made.
+    /// The provider is creating the machine.
     pub const CREATING: &str = "Creating";
-    /// It is being changed.
+    /// The provider is changing the machine.
     pub const UPDATING: &str = "Updating";
-    /// It is being deleted.
+    /// The machine or the object is being deleted.
     pub const DELETING: &str = "Deleting";
-    /// It starts.
+    /// The machine is starting.
     pub const STARTING: &str = "Starting";
-    /// It is powered off, as the spec says.
+    /// The machine is powered off, as specified.
     pub const STOPPED: &str = "Stopped";
-    /// It runs.
+    /// The machine is running.
     pub const RUNNING: &str = "Running";
-    /// A change takes effect with the next restart.
+    /// A change takes effect at the next restart.
     pub const RESTART_REQUIRED: &str = "RestartRequired";
-    /// The provider cannot honour a field, or not on a machine that exists.
+    /// The provider does not support a field, or cannot change it on an existing machine.
     pub const FIELD_NOT_SUPPORTED: &str = "FieldNotSupported";
-    /// The annotation stops all action.
+    /// The annotation `vitistack.io/paused` stops reconciliation.
     pub const PAUSED: &str = "Paused";
-    /// The object carries the identity of another one and was not adopted yet.
+    /// The Machine has the identity of another Machine and has not been adopted yet.
     pub const IDENTITY_HELD: &str = "IdentityHeld";
-    /// Something else has the name that the machine needs.
+    /// Another machine or object at the provider already has the name.
     pub const NAME_TAKEN: &str = "NameTaken";
     /// The VirtualMachine exists.
     pub const VM_CREATED: &str = "VMCreated";
-    /// The VirtualMachine could not be made or does not run.
+    /// The VirtualMachine could not be created or is not running.
     pub const VM_FAILED: &str = "VMFailed";
-    /// Every claim is bound.
+    /// Every PersistentVolumeClaim is bound.
     pub const PVC_BOUND: &str = "PVCBound";
-    /// A claim is not bound yet.
+    /// A PersistentVolumeClaim is not bound yet.
     pub const PVC_PENDING: &str = "PVCPending";
     /// Every network is configured.
     pub const NETWORK_CONFIGURED: &str = "NetworkConfigured";
     /// A network could not be configured.
     pub const NETWORK_FAILED: &str = "NetworkFailed";
-    /// `spec.template` names no template.
+    /// The MachineClass in `spec.template` was not found.
     pub const TEMPLATE_NOT_FOUND: &str = "TemplateNotFound";
-    /// The spec lacks something that only other objects can show to be missing.
+    /// The spec is invalid in a way that the schema cannot detect.
     pub const INVALID_SPEC: &str = "InvalidSpec";
-    /// `secretRef.name` names no Secret.
+    /// The Secret in `secretRef.name` was not found.
     pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
-    /// `secretRef.key` is not in the Secret.
+    /// The Secret does not have the key in `secretRef.key`.
     pub const SECRET_KEY_NOT_FOUND: &str = "SecretKeyNotFound";
-    /// `networkName` names no NetworkConfiguration.
+    /// The NetworkConfiguration in `networkName` was not found.
     pub const NETWORK_CONFIGURATION_NOT_FOUND: &str = "NetworkConfigurationNotFound";
-    /// `source.claim` names no claim.
+    /// The PersistentVolumeClaim in `source.claim` was not found.
     pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
-    /// `storageClass` names no StorageClass.
+    /// The StorageClass in `storageClass` was not found.
     pub const STORAGE_CLASS_NOT_FOUND: &str = "StorageClassNotFound";
-    /// A reference names no MachineProvider.
+    /// The MachineProvider that is referred to was not found.
     pub const PROVIDER_NOT_FOUND: &str = "ProviderNotFound";
-    /// A reference names no Datacenter.
+    /// The Datacenter that is referred to was not found.
     pub const DATACENTER_NOT_FOUND: &str = "DatacenterNotFound";
-    /// A reference crosses namespaces and its target does not allow it.
+    /// The target of a reference from another namespace does not permit it.
     pub const REFERENCE_NOT_PERMITTED: &str = "ReferenceNotPermitted";
-    /// A Machine names no provider and there is no default one.
+    /// What an object refers to is in a namespace that the operators do not watch.
+    pub const NAMESPACE_NOT_WATCHED: &str = "NamespaceNotWatched";
+    /// A Machine sets no provider and there is no default provider.
     pub const NO_DEFAULT_PROVIDER: &str = "NoDefaultProvider";
-    /// A Machine names no provider and there are several default ones.
+    /// A Machine sets no provider and there are several default providers.
     pub const SEVERAL_DEFAULT_PROVIDERS: &str = "SeveralDefaultProviders";
-    /// The placement does not agree with what the Machine refers to.
+    /// The placement contradicts the references of the Machine.
     pub const PLACEMENT_NOT_PERMITTED: &str = "PlacementNotPermitted";
-    /// The provider does not answer, or not yet.
+    /// The provider is paused and accepts no machines.
+    pub const PROVIDER_PAUSED: &str = "ProviderPaused";
+    /// The provider does not respond.
     pub const PROVIDER_UNREACHABLE: &str = "ProviderUnreachable";
-    /// The provider does not accept the credentials, or they are not usable.
+    /// The provider rejects the credentials, or they are not usable.
     pub const INVALID_CREDENTIALS: &str = "InvalidCredentials";
-    /// The provider answers and takes machines.
+    /// The provider responds and accepts machines.
     pub const PROVIDER_READY: &str = "ProviderReady";
-    /// No provider of the Datacenter can take machines.
+    /// No provider of the Datacenter accepts machines.
     pub const NO_USABLE_PROVIDER: &str = "NoUsableProvider";
     /// A Datacenter chose the provider of a Machine.
     pub const PLACED: &str = "Placed";
-    /// A Datacenter chose another provider for a Machine of which nothing was made yet.
+    /// A Datacenter chose another provider for a Machine that has no backing machine yet.
     pub const MOVED: &str = "Moved";
-    /// A quota of the Datacenter is full.
+    /// A provider could not host a Machine and is not tried again for a while.
+    pub const PASSED_OVER: &str = "PassedOver";
+    /// A quota of the Datacenter is exhausted.
     pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
-    /// No node or provider has room.
+    /// No node or provider has enough capacity.
     pub const INSUFFICIENT_RESOURCES: &str = "InsufficientResources";
-    /// KubeVirt's API refused or did not answer.
+    /// The KubeVirt API rejected a request or did not respond.
+    // backend: allow, a reason that the specification names
     pub const KUBEVIRT_API_ERROR: &str = "KubeVirtApiError";
 }
 
@@ -185,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transition_time_moves_only_with_the_status() {
+    fn the_transition_time_changes_only_with_the_status() {
         let mut conditions = Vec::new();
         set(&mut conditions, &ready(Some(false), "not yet"), Some(1), at(1));
         set(&mut conditions, &ready(Some(false), "still not"), Some(2), at(2));
@@ -198,16 +216,16 @@ mod tests {
     }
 
     #[test]
-    fn saying_the_same_again_changes_nothing() {
+    fn setting_the_same_condition_again_changes_nothing() {
         let mut conditions = Vec::new();
-        set(&mut conditions, &ready(None, "who knows"), Some(1), at(1));
+        set(&mut conditions, &ready(None, "unknown"), Some(1), at(1));
         let before = conditions.clone();
-        set(&mut conditions, &ready(None, "who knows"), Some(1), at(9));
+        set(&mut conditions, &ready(None, "unknown"), Some(1), at(9));
         assert_eq!(conditions, before);
     }
 
     #[test]
-    fn order_is_kept_and_duplicates_go() {
+    fn order_is_preserved_and_duplicates_are_removed() {
         let mut conditions = Vec::new();
         for type_ in ["A", "Ready", "B"] {
             set(&mut conditions, &Statement { type_, ..ready(Some(true), "") }, None, at(1));
@@ -216,6 +234,15 @@ mod tests {
         set(&mut conditions, &ready(Some(false), "no"), None, at(2));
         let types: Vec<_> = conditions.iter().map(|each| each.type_.as_str()).collect();
         assert_eq!(types, ["A", "Ready", "B"]);
+    }
+
+    #[test]
+    fn a_condition_is_found_by_its_type() {
+        let mut conditions = Vec::new();
+        assert_eq!(find(&conditions, "Ready"), None);
+        set(&mut conditions, &ready(Some(true), "yes"), None, at(1));
+        assert_eq!(find(&conditions, "Ready").unwrap().message, "yes");
+        assert_eq!(find(&conditions, "Paused"), None);
     }
 
     #[test]

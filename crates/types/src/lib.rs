@@ -1,11 +1,16 @@
-//! The kinds of `vitistack.io/v1alpha1` as Rust types, with the names, labels, annotations, conditions and reasons that
-//! users and controllers share.
+//! The kinds of `vitistack.io/v1alpha1` as Rust types, with the names, labels, annotations, conditions and
+//! reasons that users and controllers share.
 //!
-//! No client and no IO: the crate stands on `kube-core` alone. A field is here only if some code honours it.
+//! The crate has no client and no IO. A field exists only if some code honors it.
 
 mod check;
 pub mod conditions;
+mod event;
 pub mod labels;
+mod names;
+mod namespaces;
+mod operator;
+mod outcome;
 mod reference;
 mod samples;
 mod schema;
@@ -13,6 +18,11 @@ pub mod v1alpha1;
 mod values;
 
 pub use check::{DecodeError, InvalidObject, Problem, check, decode};
+pub use event::{Event, Severity};
+pub use names::{InvalidObjectId, ObjectId, ObjectName, Placement};
+pub use namespaces::WatchedNamespaces;
+pub use operator::OperatorName;
+pub use outcome::Outcome;
 pub use reference::{ObjectReference, SecretKeyReference};
 pub use samples::{Sample, samples};
 pub use schema::definitions;
@@ -21,5 +31,5 @@ pub use values::{Amount, Duration, InvalidValue, MacAddress, Quantity, Size, Ver
 /// The API group of every kind.
 pub const GROUP: &str = "vitistack.io";
 
-/// The category that lists every kind: `kubectl get vitistack -A`.
+/// The category of every kind: `kubectl get vitistack -A` lists all objects.
 pub const CATEGORY: &str = "vitistack";

@@ -3,29 +3,29 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Names another VitiStack object.
+/// A reference to another VitiStack object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[builder(on(String, into))]
 #[serde(rename_all = "camelCase")]
-// Half a reference means nothing, so it has one owner.
+// Half a reference is meaningless, so it has one owner under server-side apply.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct ObjectReference {
     /// Name of the object.
     #[schemars(schema_with = "crate::schema::object_name")]
     pub name: String,
 
-    /// Namespace of the object; the own namespace when absent. Another namespace must allow it with the annotation
-    /// vitistack.io/allow-references-from on the object referred to.
+    /// Namespace of the object. Defaults to the namespace of the object that refers to it. An object in
+    /// another namespace must permit the reference with its annotation vitistack.io/allow-references-from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::namespace_name")]
     pub namespace: Option<String>,
 }
 
-/// Names one key of a Secret in the own namespace.
+/// A reference to a key of a Secret in the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[builder(on(String, into))]
 #[serde(rename_all = "camelCase")]
-// Half a reference means nothing, so it has one owner.
+// Half a reference is meaningless, so it has one owner under server-side apply.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct SecretKeyReference {
     /// Name of the Secret.

@@ -1,9 +1,9 @@
-//! Sample manifests: those of the specification to the letter, and one for each kind it shows none of.
+//! Sample manifests: those of the specification, unchanged, and one for each kind that it has no sample of.
 
 /// One sample manifest.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// File name, without the ending.
+    /// File name without its extension.
     pub name: &'static str,
     /// The manifest, one or more YAML documents.
     pub manifest: &'static str,
@@ -15,7 +15,7 @@ macro_rules! samples {
     };
 }
 
-/// Every sample, in an order in which they can be applied.
+/// All samples, in an order in which they can be applied.
 #[must_use]
 pub fn samples() -> &'static [Sample] {
     samples![

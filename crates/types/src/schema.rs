@@ -1,4 +1,4 @@
-//! The definitions (CRDs) of the kinds, and the parts of their schemas that several kinds share.
+//! The CRDs, and the parts of their schemas that several kinds share.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
@@ -8,37 +8,38 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::v1alpha1::{Datacenter, Machine, MachineClass, MachineProvider, NetworkConfiguration};
 
-/// A rule about the whole object, which a derived schema has no place for: the rule and its message.
+/// A rule about the whole object, which a derived schema cannot express: the rule and its message.
 type ObjectRule = (&'static str, &'static str);
 
-/// Everything made for a Machine is labelled with its name, and a label holds no more.
+/// Every object created for a Machine is labeled with its name, and a label value is limited to 63
+/// characters.
 const NAME_FITS_LABEL: ObjectRule = (
     "self.metadata.name.size() <= 63",
-    "metadata.name must have 63 characters or less: it labels everything that is made for the machine",
+    "metadata.name must have at most 63 characters: it is a label of every object created for the machine",
 );
 
 const NAME_IS_FREE: ObjectRule = (
-    // The names of BUILT_IN_CLASSES; a test holds the two together.
+    // The names of BUILT_IN_CLASSES; a test keeps the two in sync.
     "!(self.metadata.name in ['small', 'medium', 'large'])",
     "metadata.name: small, medium and large are built in: choose another name",
 );
 
-/// The definition of every kind, in the order in which users meet them.
+/// The CRD of every kind, in the order in which users need them.
 #[must_use]
 pub fn definitions() -> Vec<CustomResourceDefinition> {
     vec![
-        definition::<Datacenter>(&[]),
-        definition::<MachineProvider>(&[]),
-        definition::<MachineClass>(&[NAME_IS_FREE]),
-        definition::<Machine>(&[NAME_FITS_LABEL]),
-        definition::<NetworkConfiguration>(&[]),
+        crd::<Datacenter>(&[]),
+        crd::<MachineProvider>(&[]),
+        crd::<MachineClass>(&[NAME_IS_FREE]),
+        crd::<Machine>(&[NAME_FITS_LABEL]),
+        crd::<NetworkConfiguration>(&[]),
     ]
 }
 
-/// The definition of one kind, as it is installed.
-fn definition<K: CustomResourceExt>(rules: &[ObjectRule]) -> CustomResourceDefinition {
-    let mut definition = K::crd();
-    for version in &mut definition.spec.versions {
+/// The CRD of one kind, as it is installed.
+fn crd<K: CustomResourceExt>(rules: &[ObjectRule]) -> CustomResourceDefinition {
+    let mut crd = K::crd();
+    for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             tidy(schema);
             schema.x_kubernetes_validations = (!rules.is_empty()).then(|| {
@@ -51,11 +52,11 @@ fn definition<K: CustomResourceExt>(rules: &[ObjectRule]) -> CustomResourceDefin
             });
         }
     }
-    definition
+    crd
 }
 
-/// Makes a derived schema say what Kubernetes understands: an absent field is absent rather than null, and integers
-/// carry a format that the API server knows.
+/// Adapts a derived schema to Kubernetes: an absent field is absent rather than null, and integers have a
+/// format that the API server supports.
 fn tidy(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.title = None;
@@ -78,7 +79,7 @@ fn tidy(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Takes the description off an enum's own schema: it would stand where the description of the field belongs.
+/// Removes the description of an enum from its schema, because it would replace the description of the field.
 pub fn described_by_its_field(schema: &mut Schema) {
     schema.remove("description");
     if let Some(variants) = schema.get_mut("oneOf").and_then(serde_json::Value::as_array_mut) {
@@ -88,7 +89,8 @@ pub fn described_by_its_field(schema: &mut Schema) {
     }
 }
 
-/// A string that must match `pattern`; said by a rule rather than a schema pattern so that the message is the fix.
+/// A string that must match `pattern`. A CEL rule rather than a schema pattern, so that the message is the
+/// fix.
 pub fn text(max_length: u32, pattern: &str, fix: &str) -> Schema {
     json_schema!({
         "type": "string",
@@ -103,7 +105,7 @@ pub fn object_name(_: &mut SchemaGenerator) -> Schema {
     text(
         253,
         "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-        "must be the name of an object: lower-case letters, digits, '-' and '.', such as web-1",
+        "must be the name of an object: lowercase letters, digits, '-' and '.', such as web-1",
     )
 }
 
@@ -112,16 +114,16 @@ pub fn namespace_name(_: &mut SchemaGenerator) -> Schema {
     text(
         63,
         "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "must be the name of a namespace: lower-case letters, digits and '-', such as production",
+        "must be the name of a namespace: lowercase letters, digits and '-', such as production",
     )
 }
 
-/// The name of something inside an object: a disk, an interface, a zone. No dots: KubeVirt refuses them.
+/// The name of a part of an object, such as a disk or an interface. No dots: KubeVirt rejects them.
 pub fn part_name(_: &mut SchemaGenerator) -> Schema {
     text(
         63,
         "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "must be lower-case letters, digits and '-', such as root or eth0",
+        "must be lowercase letters, digits and '-', such as root or eth0",
     )
 }
 
@@ -134,8 +136,8 @@ pub fn secret_key(_: &mut SchemaGenerator) -> Schema {
     )
 }
 
-/// A place's or a thing's free name, for people: region, zone.
-pub fn place_name(_: &mut SchemaGenerator) -> Schema {
+/// The name of a region, a zone or an instance type.
+pub fn location_name(_: &mut SchemaGenerator) -> Schema {
     text(
         63,
         "^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$",
@@ -143,18 +145,19 @@ pub fn place_name(_: &mut SchemaGenerator) -> Schema {
     )
 }
 
-/// A list of places without doubles.
-pub fn place_names(generator: &mut SchemaGenerator) -> Schema {
+/// A list of locations without duplicates.
+pub fn location_names(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "maxItems": 64,
-        "items": place_name(generator),
+        "items": location_name(generator),
         "x-kubernetes-list-type": "set",
     })
 }
 
-/// The standard conditions of Kubernetes, bounded as its own generator bounds them. A condition belongs to one writer as
-/// a whole: owned field by field, who owns it would take as much space as the object itself.
+/// The standard conditions of Kubernetes, with the bounds that controller-gen sets. A condition is atomic, so
+/// that one field manager owns all of it: ownership field by field would take as much space as the object
+/// itself.
 pub fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -169,37 +172,37 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
             "properties": {
                 "type": {
                     "type": "string",
-                    "description": "What the condition is about, in CamelCase.",
+                    "description": "Type of the condition, in CamelCase.",
                     "maxLength": 316,
                     "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
                 },
                 "status": {
                     "type": "string",
-                    "description": "Whether the condition holds.",
+                    "description": "Status of the condition.",
                     "enum": ["True", "False", "Unknown"],
                 },
                 "reason": {
                     "type": "string",
-                    "description": "Why, as one word for programs.",
+                    "description": "Reason for the condition's last transition, in CamelCase, for programs.",
                     "minLength": 1,
                     "maxLength": 1024,
                     "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
                 "message": {
                     "type": "string",
-                    "description": "Why, as a sentence for people, with the fix where there is one.",
+                    "description": "Explanation for people, with the fix if there is one.",
                     "maxLength": 32768,
                 },
                 "lastTransitionTime": {
                     "type": "string",
                     "format": "date-time",
-                    "description": "When the status last changed.",
+                    "description": "Time at which the status last changed.",
                 },
                 "observedGeneration": {
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,
-                    "description": "The generation of the object that the condition speaks of.",
+                    "description": "The generation of the object that the condition describes.",
                 },
             },
         },

@@ -1,11 +1,12 @@
-//! The rules of the API, read off the generated schemas: described, bounded, no floats, standard conditions.
+//! The API rules, checked on the generated schemas: fields are described and bounded, no floats, standard conditions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 use snafu::{ResultExt, Whatever, whatever};
+use vitistack_schema::Schema;
 use vitistack_types::{CATEGORY, definitions};
 
-/// Short names that well-known kinds have: `kubectl get` would ask which one is meant.
+/// Short names of well-known kinds, which would make `kubectl get` ambiguous.
 const TAKEN: [&str; 24] = [
     "cl",
     "cm",
@@ -33,7 +34,7 @@ const TAKEN: [&str; 24] = [
     "vsclass",
 ];
 
-/// Checks every definition.
+/// Checks every CRD.
 pub fn run() -> Result<(), Whatever> {
     let mut problems = Vec::new();
     for definition in definitions() {
@@ -53,7 +54,7 @@ fn judge(definition: &CustomResourceDefinition) -> Result<Vec<String>, Whatever>
             version.additional_printer_columns.iter().flatten().map(|column| column.name.as_str()).collect();
         if !columns.starts_with(&["Ready", "Phase"]) || columns.last() != Some(&"Age") {
             problems.push(format!(
-                "{kind}: columns begin with Ready and Phase and end with Age, not {columns:?}"
+                "{kind}: printer columns must begin with Ready and Phase and end with Age, not {columns:?}"
             ));
         }
         if version.subresources.as_ref().is_none_or(|subresources| subresources.status.is_none()) {
@@ -65,8 +66,8 @@ fn judge(definition: &CustomResourceDefinition) -> Result<Vec<String>, Whatever>
             continue;
         };
         let schema = serde_json::to_value(schema).whatever_context("failed to read a schema")?;
-        for error in kube_cel::compile_schema(&schema).compilation_errors() {
-            problems.push(format!("{kind}: a rule does not compile: {error:?}"));
+        for cause in Schema::compile(&schema).err().unwrap_or_default() {
+            problems.push(format!("{kind}: the schema does not compile: {cause}"));
         }
         let conditions =
             schema.pointer("/properties/status/properties/conditions/x-kubernetes-list-map-keys/0");
@@ -105,33 +106,33 @@ fn has(schema: &Value, name: &str) -> bool {
 }
 
 fn walk(schema: &Value, path: &str, problems: &mut Vec<String>) {
-    let mut tell = |rule: &str| problems.push(format!("{path}: {rule}"));
+    let mut report = |rule: &str| problems.push(format!("{path}: {rule}"));
     if schema.get("description").and_then(Value::as_str).is_none_or(str::is_empty) {
-        tell("has no description");
+        report("has no description");
     }
     if has(schema, "nullable") || has(schema, "default") {
-        tell("must be absent rather than null or defaulted: code knows the defaults");
+        report("must be absent rather than null or defaulted: defaults belong to the code");
     }
     let in_spec = path.contains(".spec");
     match schema.get("type").and_then(Value::as_str) {
         Some("string")
             if !["enum", "pattern", "maxLength", "format"].iter().any(|bound| has(schema, bound)) =>
         {
-            tell("is a string without enum, pattern or maxLength");
+            report("is a string without enum, pattern or maxLength");
         }
         Some("integer") if !has(schema, "minimum") || (in_spec && !has(schema, "maximum")) => {
-            tell("is an integer without bounds");
+            report("is an integer without bounds");
         }
-        Some("number") => tell("is a float: use an integer or a quantity"),
+        Some("number") => report("is a float: use an integer or a quantity"),
         Some("array") => {
             if !has(schema, "maxItems") {
-                tell("is a list without maxItems");
+                report("is a list without maxItems");
             }
             if !has(schema, "x-kubernetes-list-type") {
-                tell("is a list without a list type");
+                report("is a list without a list type");
             }
             if let Some(items) = schema.get("items") {
-                // What one item is stands in the list's own description.
+                // The description of the list also describes its items.
                 for (name, property) in
                     items.get("properties").and_then(Value::as_object).into_iter().flatten()
                 {
@@ -141,7 +142,7 @@ fn walk(schema: &Value, path: &str, problems: &mut Vec<String>) {
         }
         Some("object") => {
             if has(schema, "x-kubernetes-preserve-unknown-fields") || !has(schema, "properties") {
-                tell("is an object without named fields");
+                report("is an object without named fields");
             }
             for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten()
             {
@@ -149,11 +150,11 @@ fn walk(schema: &Value, path: &str, problems: &mut Vec<String>) {
             }
         }
         Some("string" | "integer" | "boolean") => {}
-        other => tell(&format!("has the type {other:?}")),
+        other => report(&format!("has the type {other:?}")),
     }
 }
 
-/// Every rule says the fix; a message that only repeats the rule helps nobody.
+/// Checks that every validation rule has a message, which states the fix.
 fn rules(schema: &Value, path: &str, problems: &mut Vec<String>) {
     match schema {
         Value::Object(fields) => {
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rule_is_told_with_the_path_of_the_field() {
+    fn each_problem_names_the_path_of_the_field() {
         let mut problems = Vec::new();
         let schema = json!({
             "type": "object", "description": "Spec.",

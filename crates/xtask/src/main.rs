@@ -1,4 +1,4 @@
-//! The tasks behind the Makefile: generated files, the arrows between the crates, the rules of the API, the lints.
+//! The tasks behind the Makefile: generated files, dependency rules, API rules, lints and benchmarks.
 
 mod api_rules;
 mod arrows;
@@ -15,11 +15,11 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
-/// As in the binary that is measured.
+/// The allocator of the binary that the benchmarks measure.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Tasks of the workspace.
+/// Tasks of the workspace
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -28,41 +28,47 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Write the generated files: definitions, RBAC, samples, reference
+    /// Write the generated files: CRDs, RBAC, samples, reference
     Gen {
-        /// Write nothing; fail if a file is not as it would be written
+        /// Write nothing; fail if a file is out of date
         #[arg(long)]
         check: bool,
     },
-    /// Fail on a dependency between crates that the design does not allow
+    /// Check the dependencies between crates
     Arrows,
-    /// Fail on a field of the API that is not described, not bounded or not standard
+    /// Check that every API field is described, bounded and standard
     ApiRules,
-    /// Measure, in a release build
+    /// Run a benchmark in a release build
     Bench {
         #[command(subcommand)]
         bench: bench::Bench,
     },
-    /// Run the platform and draw what it says, for the README
+    /// Run the platform and draw its output for the README
     Record,
-    /// Run every lint and every check of generated files
-    Lint,
+    /// Run every lint, and the checks of generated files, dependencies and the API
+    Lint {
+        /// Run only this check
+        #[arg(long, value_name = "CHECK")]
+        only: Option<lint::Check>,
+    },
 }
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+
     let result = match Arguments::parse().task {
         Task::Gen { check } => generate::run(&root, check),
         Task::Arrows => arrows::run(&root),
         Task::ApiRules => api_rules::run(),
         Task::Bench { bench } => bench::run(&root, &bench),
         Task::Record => record::run(&root),
-        Task::Lint => lint::run(&root),
+        Task::Lint { only } => lint::run(&root, only),
     };
+
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            // Nothing is left to do when even this cannot be said.
+            // If stderr is closed too, only the exit code is left.
             let _ = writeln!(io::stderr(), "{problem}");
             ExitCode::FAILURE
         }

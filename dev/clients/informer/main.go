@@ -1,5 +1,5 @@
-// Informer watches ConfigMaps of one namespace through client-go, as most controllers of the field do, and prints one
-// line per event. It ends after the number of events it was asked for.
+// Informer watches the ConfigMaps of one namespace with client-go, as most controllers do, and prints one line per event.
+// It exits after the requested number of events.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "path of the kubeconfig file")
 	namespace := flag.String("namespace", "default", "namespace to watch")
-	count := flag.Int("count", 1, "number of events after which to end")
-	limit := flag.Duration("limit", time.Minute, "longest time to wait for them")
+	count := flag.Int("count", 1, "number of events after which to exit")
+	limit := flag.Duration("limit", time.Minute, "maximum time to wait for the events")
 	flag.Parse()
 
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
@@ -31,18 +31,18 @@ func main() {
 		fail(err)
 	}
 	events := make(chan string, *count+16)
-	tell := func(what string, object any) {
-		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-			object = gone.Obj
+	report := func(what string, object any) {
+		if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = unknown.Obj
 		}
 		events <- fmt.Sprintf("%s %s", what, object.(*corev1.ConfigMap).Name)
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(clients, 0, informers.WithNamespace(*namespace))
 	informer := factory.Core().V1().ConfigMaps().Informer()
 	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { tell("added", object) },
-		UpdateFunc: func(_, object any) { tell("updated", object) },
-		DeleteFunc: func(object any) { tell("deleted", object) },
+		AddFunc:    func(object any) { report("added", object) },
+		UpdateFunc: func(_, object any) { report("updated", object) },
+		DeleteFunc: func(object any) { report("deleted", object) },
 	})
 	if err != nil {
 		fail(err)
@@ -51,7 +51,7 @@ func main() {
 	defer close(stop)
 	factory.Start(stop)
 	if !cache.WaitForCacheSync(stop, informer.HasSynced) {
-		fail(fmt.Errorf("the cache did not fill"))
+		fail(fmt.Errorf("the cache did not sync"))
 	}
 	fmt.Println("synced")
 	timeout := time.After(*limit)
@@ -60,7 +60,7 @@ func main() {
 		case event := <-events:
 			fmt.Println(event)
 		case <-timeout:
-			fail(fmt.Errorf("only %d of %d events came", seen, *count))
+			fail(fmt.Errorf("received only %d of %d events", seen, *count))
 		}
 	}
 }

@@ -1,9 +1,9 @@
-// Prints the protobuf layout of the built-in kinds the embedded API serves, one message a line, for
+// Prints the protobuf layout of the built-in kinds that the embedded API serves, one message per line, for
 // crates/apiserver/src/protobuf/messages.txt. Client-go sends these kinds as protobuf.
 //
 // A line is `MESSAGE FIELD…`, a field is `NUMBER:NAME:TYPE`. TYPE is `string`, `bytes`, `int`, `bool`, `double`, a special
-// form (`time`, `microtime`, `quantity`, `intorstring`, `raw`, `json`, `duration`) or `.MESSAGE`; `[]` in front repeats it, `{}` makes
-// it the value of a map, `?` in front says that the field is absent rather than zero when it was not set.
+// form (`time`, `microtime`, `quantity`, `intorstring`, `raw`, `json`, `duration`) or `.MESSAGE`; the prefix `[]` means
+// repeated, `{}` means the value of a map, `?` means that an unset field is absent instead of zero.
 package main
 
 import (
@@ -89,7 +89,7 @@ func fields(t reflect.Type) []string {
 			continue
 		}
 		json := strings.Split(field.Tag.Get("json"), ",")[0]
-		// An inlined struct is a message of its own whose members stand beside the others.
+		// An inlined struct is a separate message in protobuf, but its fields are siblings in JSON.
 		if json == "" {
 			json = "@"
 		}

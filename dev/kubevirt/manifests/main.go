@@ -1,12 +1,12 @@
-// Manifests prints the objects with which KubeVirt's own operator would install KubeVirt, taken from the operator's
-// packages, as YAML for `kubectl apply --server-side`:
+// Manifests prints the objects that virt-operator would create to install KubeVirt, taken from the packages of the
+// operator, as YAML for `kubectl apply --server-side`:
 //
 //	manifests crds        custom resource definitions
 //	manifests accounts    namespace, service accounts, roles and bindings
-//	manifests webhooks    admission webhooks, sent to --url instead of a Service
-//	manifests apiservices the subresource API (start, stop, restart …), behind a Service that stands for --url
+//	manifests webhooks    admission webhooks that call --url instead of a Service
+//	manifests apiservices the subresource API (start, stop, restart …), behind a Service that is an alias of --url
 //
-// The webhooks fail closed, so they are applied last, once virt-api answers.
+// The webhooks fail closed, so they are applied last, once virt-api responds.
 package main
 
 import (
@@ -31,8 +31,8 @@ import (
 
 func main() {
 	namespace := flag.String("namespace", "kubevirt", "namespace KubeVirt is installed in")
-	base := flag.String("url", "", "where virt-api listens, such as https://127.0.0.1:1234")
-	caFile := flag.String("ca-file", "", "PEM file of the authority that signed virt-api's certificate")
+	base := flag.String("url", "", "URL of virt-api, such as https://127.0.0.1:1234")
+	caFile := flag.String("ca-file", "", "PEM file of the CA that signed virt-api's certificate")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: manifests [flags] crds|accounts|webhooks|apiservices")
 		flag.PrintDefaults()
@@ -49,7 +49,7 @@ func main() {
 }
 
 func manifests(part, namespace, base, caFile string) ([]runtime.Object, error) {
-	// The packages complain about parts of a deployment that nobody asked for here.
+	// The packages log warnings about parts of a deployment that are not used here.
 	log.Log.SetIOWriter(io.Discard)
 	kubevirt := &virtv1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
 	strategy, err := install.GenerateCurrentInstallStrategy(operatorutil.GetTargetConfigFromKV(kubevirt), "", namespace)
@@ -74,11 +74,11 @@ func manifests(part, namespace, base, caFile string) ([]runtime.Object, error) {
 		}
 		return apiServices(strategy, namespace, base, ca)
 	}
-	return nil, fmt.Errorf("name what to print: crds, accounts, webhooks or apiservices, not %q", part)
+	return nil, fmt.Errorf("unknown part %q: use crds, accounts, webhooks or apiservices", part)
 }
 
 func crds(strategy *install.Strategy) ([]runtime.Object, error) {
-	// The operator's own kind is installed with the operator, so it is not part of what the operator installs.
+	// The KubeVirt CRD is installed with the operator, so it is not among the CRDs that the operator installs.
 	kubevirt, err := components.NewKubeVirtCrd()
 	if err != nil {
 		return nil, err
@@ -102,11 +102,11 @@ func accounts(strategy *install.Strategy, namespace string) []runtime.Object {
 	return add(objects, strategy.RoleBindings())
 }
 
-// Webhooks leaves out those of virt-operator, which does not run, and the one that the operator adds only with a
-// feature gate.
+// Webhooks omits those of virt-operator, which does not run, and the one that the operator adds only with a feature
+// gate.
 func webhooks(strategy *install.Strategy, base string, ca []byte) ([]runtime.Object, error) {
 	if _, err := url.ParseRequestURI(base); err != nil {
-		return nil, fmt.Errorf("--url is needed: %w", err)
+		return nil, fmt.Errorf("--url is required: %w", err)
 	}
 	rewrite := func(client *admissionv1.WebhookClientConfig) {
 		address := base + *client.Service.Path
@@ -132,16 +132,16 @@ func webhooks(strategy *install.Strategy, base string, ca []byte) ([]runtime.Obj
 	return objects, nil
 }
 
-// ApiServices are told to look for virt-api behind a Service that is nothing but another name for the host of --url,
-// since an API server without a pod network reaches no other kind of Service.
+// ApiServices refer to virt-api by a Service of type ExternalName for the host of --url, the only type that an API server
+// without a pod network can reach.
 func apiServices(strategy *install.Strategy, namespace, base string, ca []byte) ([]runtime.Object, error) {
 	address, err := url.ParseRequestURI(base)
 	if err != nil {
-		return nil, fmt.Errorf("--url is needed: %w", err)
+		return nil, fmt.Errorf("--url is required: %w", err)
 	}
 	port, err := strconv.ParseInt(address.Port(), 10, 32)
 	if err != nil {
-		return nil, fmt.Errorf("--url needs a port: %w", err)
+		return nil, fmt.Errorf("--url must have a port: %w", err)
 	}
 	number := int32(port)
 	objects := []runtime.Object{&corev1.Service{
@@ -168,7 +168,7 @@ func add[T runtime.Object](objects []runtime.Object, more []T) []runtime.Object 
 	return objects
 }
 
-// Print leaves out the status that some Go types always write.
+// Print omits the status that some Go types always marshal.
 func print(objects []runtime.Object) error {
 	for _, object := range objects {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)

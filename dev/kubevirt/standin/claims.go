@@ -12,7 +12,7 @@ import (
 
 const (
 	provisioner = "standin.vitistack.io"
-	// A class whose claims stay Pending: nobody provisions for it.
+	// A class without a provisioner, whose claims stay Pending.
 	neverBinds        = "never-binds"
 	defaultClass      = "standin"
 	defaultAnnotation = "storageclass.kubernetes.io/is-default-class"
@@ -20,8 +20,8 @@ const (
 	selectedNode      = "volume.kubernetes.io/selected-node"
 )
 
-// CreateStorageClasses makes a default class that binds at once and one that never does. Tests make their own by
-// naming the provisioner.
+// CreateStorageClasses creates a default class that binds immediately and one that never does. Tests can create more
+// with the same provisioner.
 func (w *world) createStorageClasses(ctx context.Context) error {
 	grows := true
 	for _, class := range []*storagev1.StorageClass{
@@ -40,7 +40,7 @@ func (w *world) createStorageClasses(ctx context.Context) error {
 	return nil
 }
 
-// ReconcileClaim plays a CSI provisioner and resizer. The controller manager does the binding.
+// ReconcileClaim simulates a CSI provisioner and resizer. The controller manager binds volumes.
 func (w *world) reconcileClaim(ctx context.Context, key string) error {
 	claim := get[corev1.PersistentVolumeClaim](w.claims, key)
 	if claim == nil || claim.DeletionTimestamp != nil {
@@ -97,10 +97,10 @@ func waitsForPod(class *storagev1.StorageClass) bool {
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// Grow gives a bound claim what it asks for.
+// Grow expands a bound claim to its requested size.
 func (w *world) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	asked := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	if has := claim.Status.Capacity[corev1.ResourceStorage]; has.Cmp(asked) >= 0 {
+	requested := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if has := claim.Status.Capacity[corev1.ResourceStorage]; has.Cmp(requested) >= 0 {
 		return nil
 	}
 	cached := get[corev1.PersistentVolume](w.volumes, claim.Spec.VolumeName)
@@ -108,17 +108,17 @@ func (w *world) grow(ctx context.Context, claim *corev1.PersistentVolumeClaim) e
 		return nil
 	}
 	volume := cached.DeepCopy()
-	volume.Spec.Capacity[corev1.ResourceStorage] = asked
+	volume.Spec.Capacity[corev1.ResourceStorage] = requested
 	if _, err := w.kubernetes.CoreV1().PersistentVolumes().Update(ctx, volume, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
 	claim = claim.DeepCopy()
-	claim.Status.Capacity[corev1.ResourceStorage] = asked
+	claim.Status.Capacity[corev1.ResourceStorage] = requested
 	_, err := w.kubernetes.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	return err
 }
 
-// ReconcileVolume deletes a volume whose claim is gone, as its provisioner would.
+// ReconcileVolume deletes a volume whose claim was deleted, as its provisioner would.
 func (w *world) reconcileVolume(ctx context.Context, key string) error {
 	volume := get[corev1.PersistentVolume](w.volumes, key)
 	if volume == nil || volume.Annotations[provisionedBy] != provisioner || volume.Status.Phase != corev1.VolumeReleased ||

@@ -19,8 +19,8 @@ import (
 
 var dataVolumes = schema.GroupVersionResource{Group: "cdi.kubevirt.io", Version: "v1beta1", Resource: "datavolumes"}
 
-// DataVolumeLoop plays CDI, if its kinds are installed: every DataVolume gets a claim, and every source is there as
-// soon as the claim is bound. A source is never looked at.
+// DataVolumeLoop simulates CDI if its CRDs are installed: every DataVolume gets a claim, and its import succeeds as soon
+// as the claim is bound. The source is never read.
 func (w *world) dataVolumeLoop(ctx context.Context, config *rest.Config) (*loop, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -38,7 +38,7 @@ func (w *world) dataVolumeLoop(ctx context.Context, config *rest.Config) (*loop,
 	l = newLoop("data volume", informer, func(ctx context.Context, key string) error {
 		return w.reconcileDataVolume(ctx, client, get[unstructured.Unstructured](l, key))
 	})
-	// The claim of a DataVolume has its name.
+	// The claim of a DataVolume has the same name.
 	_, err = w.claims.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, object any) {
 		if key, err := cache.MetaNamespaceKeyFunc(object); err == nil {
 			l.queue.Add(key)
@@ -67,7 +67,7 @@ func (w *world) reconcileDataVolume(ctx context.Context, client dynamic.Interfac
 		return err
 	}
 	if !metav1.IsControlledBy(claim, volume) {
-		return fmt.Errorf("claim %q belongs to somebody else", claim.Name)
+		return fmt.Errorf("claim %q has another owner", claim.Name)
 	}
 	status := cdiv1.DataVolumeStatus{ClaimName: claim.Name, Phase: cdiv1.Pending, Progress: "N/A"}
 	if claim.Status.Phase == corev1.ClaimBound {
@@ -97,7 +97,7 @@ func (w *world) reconcileDataVolume(ctx context.Context, client dynamic.Interfac
 	return err
 }
 
-// ClaimFor fills in what CDI takes from a storage profile, and hands on labels and annotations as CDI does.
+// ClaimFor sets what CDI takes from a storage profile, and copies labels and annotations as CDI does.
 func claimFor(volume *cdiv1.DataVolume) *corev1.PersistentVolumeClaim {
 	var spec corev1.PersistentVolumeClaimSpec
 	switch {

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// With this annotation on an instance (or on the template of its VirtualMachine) a test says what the guest does.
+	// This annotation on an instance (or on the template of its VirtualMachine) controls what the guest does.
 	guestAnnotation = "standin.vitistack.io/guest"
-	// It starts and never gets so far that virt-launcher calls it running.
+	// It starts, but virt-launcher never reports it as running.
 	guestNeverRuns = "never-runs"
-	// It crashes: before it runs, or at once if it runs already.
+	// It crashes: before it runs, or immediately if it is already running.
 	guestCrashes = "crashes"
-	// It runs and then shuts itself down.
+	// It runs and then shuts down.
 	guestShutsDown = "shuts-down"
 
-	// What QEMU makes of the alias q35.
+	// The machine type that QEMU resolves the alias q35 to.
 	machineType = "pc-q35-rhel9.6.0"
 )
 
@@ -35,14 +35,14 @@ func (w *world) instanceInformer() cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(watch, &virtv1.VirtualMachineInstance{}, 0, cache.Indexers{})
 }
 
-// ReconcileInstance plays virt-handler, and the guest.
+// ReconcileInstance simulates virt-handler and the guest.
 func (w *world) reconcileInstance(ctx context.Context, key string) error {
 	instance := get[virtv1.VirtualMachineInstance](w.instances, key)
 	if instance == nil {
 		return nil
 	}
 	pods := w.podsOf(instance)
-	// Whatever happened to the instance may be what its pod waits for.
+	// The pod may be waiting for the change of the instance.
 	defer func() {
 		for _, pod := range pods {
 			w.pods.queue.Add(pod.Namespace + "/" + pod.Name)
@@ -86,7 +86,7 @@ func (w *world) podsOf(instance *virtv1.VirtualMachineInstance) []*corev1.Pod {
 	return pods
 }
 
-// SetRunning fills in what virt-handler reports of a domain that started and whose guest has no agent.
+// SetRunning sets what virt-handler reports for a running domain whose guest has no agent.
 func setRunning(instance *virtv1.VirtualMachineInstance, pods []*corev1.Pod) {
 	status := &instance.Status
 	status.Phase = virtv1.Running
@@ -99,7 +99,7 @@ func setRunning(instance *virtv1.VirtualMachineInstance, pods []*corev1.Pod) {
 	setMigratable(instance)
 }
 
-// SetInterfaces knows the address of the pod network only, since no agent tells those of the others.
+// SetInterfaces sets only the address of the pod network, because the others are reported by a guest agent.
 func setInterfaces(instance *virtv1.VirtualMachineInstance, pods []*corev1.Pod) {
 	status := &instance.Status
 	network := vmispec.LookUpDefaultNetwork(instance.Spec.Networks)
@@ -123,13 +123,13 @@ func setInterfaces(instance *virtv1.VirtualMachineInstance, pods []*corev1.Pod) 
 	status.Interfaces = interfaces
 }
 
-// HardwareAddress is made up, the same every time for one interface of one instance.
+// HardwareAddress derives a stable MAC address for an interface of an instance.
 func hardwareAddress(instance, name string) string {
 	sum := sha256.Sum256([]byte(instance + name))
 	return net.HardwareAddr{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}.String()
 }
 
-// SetTargets names the disks as the guest sees them: vda, vdb … on virtio, sda, sdb … on SATA, SCSI and USB.
+// SetTargets sets the device names of the disks in the guest: vda, vdb … on virtio, sda, sdb … on SATA, SCSI and USB.
 func setTargets(instance *virtv1.VirtualMachineInstance) {
 	used := map[string]int{}
 	targets := map[string]string{}
@@ -147,7 +147,7 @@ func setTargets(instance *virtv1.VirtualMachineInstance) {
 	}
 }
 
-// SetMigratable judges by network and claims, the two that a VirtualMachine's spec usually decides.
+// SetMigratable decides by network and claims, which usually determine whether a VirtualMachine can migrate.
 func setMigratable(instance *virtv1.VirtualMachineInstance) {
 	condition := virtv1.VirtualMachineInstanceCondition{
 		Type: virtv1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue,

@@ -12,7 +12,8 @@ import (
 
 const workers = 8
 
-// Loop calls a function for every object that changed, again after an error, never twice at once for one object.
+// Loop calls a function for every object that changed. It retries after an error and never runs concurrently for one
+// object.
 type loop struct {
 	name     string
 	informer cache.SharedIndexInformer
@@ -28,7 +29,7 @@ func newLoop(name string, informer cache.SharedIndexInformer, do func(context.Co
 			l.queue.Add(key)
 		}
 	}
-	// The only error is that the informer has stopped, and it has not started yet.
+	// It only fails for a stopped informer, and this one has not started yet.
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    add,
 		UpdateFunc: func(_, object any) { add(object) },
@@ -61,7 +62,7 @@ func (l *loop) next(ctx context.Context) bool {
 		l.queue.Forget(key)
 		return true
 	}
-	// A conflict or an absence only means that the cache is behind.
+	// Conflict and NotFound only mean that the cache is stale.
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		log.Printf("%s %s: %v", l.name, key, err)
 	}
@@ -69,7 +70,7 @@ func (l *loop) next(ctx context.Context) bool {
 	return true
 }
 
-// Get returns the cached object of a key, nil if there is none.
+// Get returns the cached object of a key, or nil if it does not exist.
 func get[T any](l *loop, key string) *T {
 	object, exists, err := l.informer.GetStore().GetByKey(key)
 	if err != nil || !exists {

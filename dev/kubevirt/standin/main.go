@@ -1,6 +1,6 @@
-// Standin plays what a KubeVirt installation needs a node for, so that KubeVirt's own virt-api and virt-controller can
-// run VirtualMachines without one: the node itself, the scheduler, the kubelet, a storage provisioner and virt-handler.
-// No guest runs. What is played is told in README.md.
+// Standin simulates what a KubeVirt installation needs a node for, so that the real virt-api and virt-controller can run
+// VirtualMachines without one: the node itself, the scheduler, the kubelet, a storage provisioner and virt-handler.
+// No guest runs. README.md describes what is simulated.
 package main
 
 import (
@@ -19,12 +19,12 @@ import (
 	"kubevirt.io/client-go/kubecli"
 )
 
-// World is what every part plays on: the node's name, the clients, and the parts that wake each other.
+// World is the context of all parts: the name of the node, the clients, and the loops that wake each other.
 type world struct {
 	node string
-	// Kubelet, scheduler and provisioner, with an administrator's rights.
+	// For kubelet, scheduler and provisioner, with the permissions of an administrator.
 	kubernetes kubernetes.Interface
-	// Virt-handler, under its own service account: the webhooks let nobody else write the status of an instance.
+	// For virt-handler, with its own service account: the webhooks only allow this account to write the status of an instance.
 	handler kubecli.KubevirtClient
 
 	pods      *loop
@@ -37,7 +37,7 @@ type world struct {
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig of an administrator")
 	handlerKubeconfig := flag.String("handler-kubeconfig", "", "kubeconfig of the service account kubevirt-handler")
-	node := flag.String("node", "standin", "name of the node to play")
+	node := flag.String("node", "standin", "name of the simulated node")
 	flag.Parse()
 	log.SetFlags(log.Ltime | log.Lmicroseconds)
 
@@ -95,7 +95,7 @@ func run(ctx context.Context, kubeconfig, handlerKubeconfig, node string) error 
 	for _, loop := range loops {
 		loop.start(ctx)
 	}
-	// Last, so that a Ready node means that everything is played.
+	// Last, so that a Ready node means that everything is running.
 	return w.keepNode(ctx)
 }
 
@@ -104,7 +104,7 @@ func clientConfig(kubeconfig string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The stand-in is never what a test waits for.
+	// High client-side rate limits, so that tests never wait for the stand-in.
 	config.QPS, config.Burst = 500, 1000
 	return config, nil
 }

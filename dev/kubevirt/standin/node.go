@@ -18,13 +18,14 @@ import (
 
 const (
 	leaseInterval = 10 * time.Second
-	// The controller manager gives up on a node whose lease is 50 s old, virt-controller on one whose heartbeat is 5 min old.
+	// The controller manager considers a node unhealthy when its lease is 50 s old, virt-controller when its heartbeat is
+	// 5 min old.
 	heartbeatEvery = 6
 	nodeAddress    = "192.0.2.1"
 )
 
-// NodeLabels are what a kubelet and virt-handler's node labeller find on an ordinary Intel machine; virt-launcher pods
-// select by them.
+// NodeLabels are the labels that the kubelet and the labeler of virt-handler set on an ordinary Intel machine;
+// virt-launcher pods select nodes by them.
 func nodeLabels(name string) map[string]string {
 	labels := map[string]string{
 		corev1.LabelHostname:                        name,
@@ -51,7 +52,7 @@ func nodeLabels(name string) map[string]string {
 	return labels
 }
 
-// Allocatable is enough for thousands of machines and less than a test can ask for by mistake.
+// Allocatable is enough for thousands of machines, but a test can exceed it on purpose.
 func allocatable() corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for name, quantity := range map[corev1.ResourceName]string{
@@ -70,7 +71,7 @@ func allocatable() corev1.ResourceList {
 	return list
 }
 
-// KeepNode makes the node and keeps it alive until the context ends.
+// KeepNode creates the node and renews its lease and heartbeat until the context ends.
 func (w *world) keepNode(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node, Labels: nodeLabels(w.node)}}
 	if _, err := w.kubernetes.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -83,7 +84,7 @@ func (w *world) keepNode(ctx context.Context) error {
 			log.Printf("lease: %v", err)
 		}
 		if beat%heartbeatEvery == 0 {
-			// The controller manager writes to a new node too, so the first try is often a conflict.
+			// The controller manager also updates a new node, so the first attempt often conflicts.
 			err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return w.sendHeartbeat(ctx) })
 			if err != nil {
 				log.Printf("heartbeat: %v", err)
@@ -117,7 +118,7 @@ func (w *world) renewLease(ctx context.Context) error {
 	return err
 }
 
-// SendHeartbeat does what the kubelet does to the status and virt-handler to the annotation and its label.
+// SendHeartbeat updates the status as the kubelet does, and the annotation and label as virt-handler does.
 func (w *world) sendHeartbeat(ctx context.Context) error {
 	nodes := w.kubernetes.CoreV1().Nodes()
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:"true"},"annotations":{%q:%q}}}`,

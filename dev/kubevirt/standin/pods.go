@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// What Multus reads from a pod, and where it tells what it did.
+	// The annotation that Multus reads from a pod, and the one that it writes.
 	networksAnnotation      = "k8s.v1.cni.cncf.io/networks"
 	networkStatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
-	// How soon a pod that could not be placed is tried again.
+	// The retry interval for a pod that could not be scheduled.
 	placeAgain = 300 * time.Millisecond
 	byOwner    = "owner"
 )
 
 var podAddresses atomic.Uint32
 
-// PodInformer knows the pods that KubeVirt makes: virt-launcher's and those that attach volumes.
+// PodInformer watches the pods that KubeVirt creates: virt-launcher pods and those that attach volumes.
 func (w *world) podInformer() cache.SharedIndexInformer {
 	factory := informers.NewSharedInformerFactoryWithOptions(w.kubernetes, 0,
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = virtv1.AppLabel }))
 	informer := factory.Core().V1().Pods().Informer()
-	// The only error is that the informer runs already.
+	// It only fails for a running informer.
 	_ = informer.AddIndexers(cache.Indexers{byOwner: func(object any) ([]string, error) {
 		if owner := metav1.GetControllerOf(object.(*corev1.Pod)); owner != nil {
 			return []string{string(owner.UID)}, nil
@@ -72,7 +72,7 @@ func (w *world) reconcilePod(ctx context.Context, key string) error {
 	}
 }
 
-// InstanceOf returns the instance that a virt-launcher pod runs, nil when it is gone.
+// InstanceOf returns the instance of a virt-launcher pod, or nil if it was deleted.
 func (w *world) instanceOf(pod *corev1.Pod) *virtv1.VirtualMachineInstance {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != virtv1.VirtualMachineInstanceGroupVersionKind.Kind {
@@ -85,15 +85,15 @@ func (w *world) instanceOf(pod *corev1.Pod) *virtv1.VirtualMachineInstance {
 	return instance
 }
 
-// EndPod waits for the guest, which virt-launcher shuts down first, then does what the kubelet does: tells how the
-// containers ended and lets the pod go.
+// EndPod waits for the guest, which virt-launcher shuts down first, and then acts as the kubelet: sets the exit status of
+// the containers and deletes the pod.
 func (w *world) endPod(ctx context.Context, pod *corev1.Pod, instance *virtv1.VirtualMachineInstance) error {
 	if instance != nil && (instance.IsScheduled() || instance.IsRunning()) {
 		w.instances.queue.Add(instance.Namespace + "/" + instance.Name)
 		return nil
 	}
 	if pod.Spec.NodeName != "" && !isFinal(pod) {
-		// The next event, with the pod ended, comes here again.
+		// The update of the pod triggers the next call.
 		return w.setEnded(ctx, pod)
 	}
 	now := int64(0)
@@ -106,7 +106,7 @@ func (w *world) endPod(ctx context.Context, pod *corev1.Pod, instance *virtv1.Vi
 	return err
 }
 
-// Place plays the scheduler with one node: selector, resources and volumes decide.
+// Place simulates the scheduler with one node: it checks selector, resources and volumes.
 func (w *world) place(ctx context.Context, key string, pod *corev1.Pod) error {
 	reason, err := w.refusal(ctx, pod)
 	if err != nil {
@@ -130,7 +130,7 @@ func (w *world) place(ctx context.Context, key string, pod *corev1.Pod) error {
 	return w.updateStatus(ctx, changed)
 }
 
-// Refusal says why the pod cannot run on the node, in the scheduler's words, or nothing if it can.
+// Refusal returns the message of the scheduler if the pod cannot run on the node, or an empty string if it can.
 func (w *world) refusal(ctx context.Context, pod *corev1.Pod) (string, error) {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.PersistentVolumeClaim == nil {
@@ -164,18 +164,18 @@ func (w *world) refusal(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return insufficient(pod, node.Status.Allocatable), nil
 }
 
-// Insufficient names what the pod asks for more of than the whole node has; other pods do not count.
+// Insufficient returns the resources of which the pod requests more than the whole node has; other pods do not count.
 func insufficient(pod *corev1.Pod, has corev1.ResourceList) string {
-	asked := corev1.ResourceList{}
+	requested := corev1.ResourceList{}
 	for _, container := range pod.Spec.Containers {
 		for name, quantity := range container.Resources.Requests {
-			sum := asked[name]
+			sum := requested[name]
 			sum.Add(quantity)
-			asked[name] = sum
+			requested[name] = sum
 		}
 	}
 	var short []string
-	for name, quantity := range asked {
+	for name, quantity := range requested {
 		if available, known := has[name]; quantity.Cmp(resource.Quantity{}) > 0 && (!known || quantity.Cmp(available) > 0) {
 			short = append(short, fmt.Sprintf("1 Insufficient %s.", name))
 		}
@@ -184,7 +184,7 @@ func insufficient(pod *corev1.Pod, has corev1.ResourceList) string {
 	return strings.Join(short, " ")
 }
 
-// StartPod plays kubelet, runtime and network plugins.
+// StartPod simulates the kubelet, the container runtime and network plugins.
 func (w *world) startPod(ctx context.Context, cached *corev1.Pod) error {
 	pod, err := w.attachNetworks(ctx, cached.DeepCopy())
 	if err != nil {
@@ -225,14 +225,14 @@ func running(container corev1.Container, now metav1.Time) corev1.ContainerStatus
 	}
 }
 
-// AttachNetworks plays Multus: it says which interface every asked network got.
+// AttachNetworks simulates Multus: it reports the interface of every requested network.
 func (w *world) attachNetworks(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
-	asked := pod.Annotations[networksAnnotation]
-	if asked == "" || pod.Annotations[networkStatusAnnotation] != "" {
+	requested := pod.Annotations[networksAnnotation]
+	if requested == "" || pod.Annotations[networkStatusAnnotation] != "" {
 		return pod, nil
 	}
 	var networks []struct{ Name, Namespace, Interface, Mac string }
-	if err := json.Unmarshal([]byte(asked), &networks); err != nil {
+	if err := json.Unmarshal([]byte(requested), &networks); err != nil {
 		return nil, fmt.Errorf("failed to read annotation %s: %w", networksAnnotation, err)
 	}
 	statuses := []map[string]any{{"name": "standin", "interface": "eth0", "default": true, "dns": map[string]any{}}}
@@ -252,7 +252,7 @@ func (w *world) attachNetworks(ctx context.Context, pod *corev1.Pod) (*corev1.Po
 	return w.kubernetes.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
-// SetReady follows the readiness gates: KubeVirt's says that the guest is not paused.
+// SetReady evaluates the readiness gates: that of KubeVirt means that the guest is not paused.
 func (w *world) setReady(ctx context.Context, cached *corev1.Pod) error {
 	pod := cached.DeepCopy()
 	if !setCondition(&pod.Status.Conditions, readiness(pod)) {
@@ -275,7 +275,7 @@ func readiness(pod *corev1.Pod) corev1.PodCondition {
 	return condition
 }
 
-// SetEnded tells that all containers ended well, which virt-launcher does even when its guest did not.
+// SetEnded reports that all containers succeeded, as virt-launcher does even if its guest failed.
 func (w *world) setEnded(ctx context.Context, cached *corev1.Pod) error {
 	pod := cached.DeepCopy()
 	now := metav1.Now()
@@ -302,7 +302,7 @@ func (w *world) updateStatus(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// SetCondition puts a condition in its place and says whether that changed anything.
+// SetCondition sets a condition and returns whether that changed anything.
 func setCondition(conditions *[]corev1.PodCondition, wanted corev1.PodCondition) bool {
 	for i, condition := range *conditions {
 		if condition.Type != wanted.Type {
@@ -322,7 +322,7 @@ func isFinal(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// PodAddress hands out the addresses of 10.244.0.0/16 in turn.
+// PodAddress assigns the addresses of 10.244.0.0/16 in sequence.
 func podAddress() string {
 	number := podAddresses.Add(1) + 1
 	return netip.AddrFrom4([4]byte{10, 244, byte(number >> 8), byte(number)}).String()

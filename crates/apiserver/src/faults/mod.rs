@@ -1,14 +1,16 @@
-//! Faults as a tower layer, to break the world of a controller on purpose and to break it again in exactly the same way.
+//! Fault injection as a tower layer: breaks the environment of a controller in a reproducible way.
 
 pub mod plan;
 
-use std::collections::HashMap;
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
@@ -17,19 +19,22 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use snafu::Snafu;
 use tower::{Layer, Service, ServiceExt as _};
+use vitistack_schema::Cause;
+
+use crate::{
+    reply,
+    request::Options,
+    status::{Failure, Subject},
+};
 
 pub use self::plan::{Fault, FaultPlan, ParseError};
-use crate::reply;
-use crate::request::Options;
-use crate::schema::Cause;
-use crate::status::{Failure, Subject};
 
-/// How late a late event is.
+/// The delay of a delayed event.
 const DELAY: Duration = Duration::from_millis(50);
-/// Answers kept to be told again as stale, at most.
+/// The maximum number of responses that are stored to be replayed as stale.
 const STALE_ANSWERS: usize = 256;
 
-/// The connection broke.
+/// Indicates that the connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("the connection broke {} the write was applied (planned fault)", if *applied { "after" } else { "before" }))]
 pub struct Crash {
@@ -37,7 +42,7 @@ pub struct Crash {
     pub applied: bool,
 }
 
-/// Wraps a service in the faults of a plan.
+/// Wraps a service and injects the faults of a plan.
 #[derive(Clone, Debug)]
 pub struct FaultLayer {
     plan: Arc<FaultPlan>,
@@ -59,12 +64,12 @@ impl<S> Layer<S> for FaultLayer {
     }
 }
 
-/// What was seen so far.
+/// What has been observed so far.
 #[derive(Debug, Default)]
 struct Seen {
-    /// How often each request came.
+    /// The number of occurrences of each request.
     counts: HashMap<String, u64>,
-    /// The last answer to each read.
+    /// The last response to each read.
     answers: HashMap<String, (StatusCode, Bytes)>,
 }
 
@@ -109,7 +114,7 @@ where
     async fn handle(self, request: Request<Body>) -> Result<Response<Body>, Crash> {
         let write = !matches!(*request.method(), Method::GET | Method::HEAD);
         let watch = !write && Options::parse(request.uri().query()).flag("watch") == Some(true);
-        // The version a client has reached differs from run to run; what it asks for does not.
+        // The version that a client has reached differs between runs; what it requests does not.
         let what = format!("{} {}", request.method(), request.uri().path());
         let count = {
             let mut seen = self.seen();
@@ -117,12 +122,14 @@ where
             *count += 1;
             *count
         };
-        if let Some(failure) = self.refusal(&what, count, write, watch) {
+
+        if let Some(failure) = self.failure_for(&what, count, write, watch) {
             return Ok(reply::failure(&failure));
         }
         if write && self.plan.happens(Fault::CrashBefore, &what, count) {
             return Err(Crash { applied: false });
         }
+
         let whole = format!("{what}?{}", request.uri().query().unwrap_or_default());
         if !write && !watch && self.plan.happens(Fault::Stale, &what, count) {
             let old = self.seen().answers.get(&whole).cloned();
@@ -130,12 +137,14 @@ where
                 return Ok(json_response(code, bytes));
             }
         }
+
         let plan = Arc::clone(&self.plan);
         let seen = Arc::clone(&self.seen);
         let response = match self.inner.oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
+
         if write && plan.happens(Fault::CrashAfter, &what, count) {
             return Err(Crash { applied: true });
         }
@@ -145,7 +154,7 @@ where
         if write { Ok(response) } else { Ok(remembered(response, &seen, whole).await) }
     }
 
-    fn refusal(&self, what: &str, count: u64, write: bool, watch: bool) -> Option<Failure> {
+    fn failure_for(&self, what: &str, count: u64, write: bool, watch: bool) -> Option<Failure> {
         let any = [Fault::Busy, Fault::Error, Fault::Timeout];
         let writes = [Fault::Conflict, Fault::Invalid, Fault::Busy, Fault::Error, Fault::Timeout];
         let watches = [Fault::Gone, Fault::Busy, Fault::Error, Fault::Timeout];
@@ -154,6 +163,7 @@ where
             (_, true) => &watches,
             _ => &any,
         };
+
         let name = what.rsplit('/').next().unwrap_or_default();
         let subject = Subject { group: "", name: "objects" };
         Some(match self.plan.first(possible, what, count)? {
@@ -173,7 +183,7 @@ fn json_response(code: StatusCode, bytes: Bytes) -> Response<Body> {
     reply.into_response(reply::Syntax::Json)
 }
 
-/// Keeps an answer, to be told again later.
+/// Stores a response, to be replayed later.
 async fn remembered(response: Response<Body>, seen: &Mutex<Seen>, whole: String) -> Response<Body> {
     let (parts, body) = response.into_parts();
     let Ok(collected) = body.collect().await else { return Response::from_parts(parts, Body::empty()) };
@@ -185,7 +195,7 @@ async fn remembered(response: Response<Body>, seen: &Mutex<Seen>, whole: String)
     Response::from_parts(parts, Body::from(bytes))
 }
 
-/// The lines of a watch, with what the plan does to them.
+/// The lines of a watch, with the faults of the plan.
 fn disturbed(body: Body, plan: Arc<FaultPlan>, what: String) -> Body {
     let lines = body.into_data_stream().flat_map(|chunk| {
         let chunk = chunk.unwrap_or_default();
@@ -193,13 +203,15 @@ fn disturbed(body: Body, plan: Arc<FaultPlan>, what: String) -> Body {
             chunk.split_inclusive(|byte| *byte == b'\n').map(Bytes::copy_from_slice).collect();
         futures::stream::iter(lines)
     });
+
     let cutting = Arc::clone(&plan);
-    let place = what.clone();
-    let kept = lines.enumerate().take_while(move |(count, _)| {
-        let cut = cutting.happens(Fault::Cut, &place, *count as u64);
+    let operation = what.clone();
+    let open = lines.enumerate().take_while(move |(count, _)| {
+        let cut = cutting.happens(Fault::Cut, &operation, *count as u64);
         std::future::ready(!cut)
     });
-    let told = kept.then(move |(count, line)| {
+
+    let sent = open.then(move |(count, line)| {
         let count = count as u64;
         let faults = [Fault::Drop, Fault::Delay, Fault::Duplicate];
         let fault = plan.first(&faults, &what, count);
@@ -215,5 +227,6 @@ fn disturbed(body: Body, plan: Arc<FaultPlan>, what: String) -> Body {
             }
         }
     });
-    Body::from_stream(told.map(Ok::<_, Infallible>))
+
+    Body::from_stream(sent.map(Ok::<_, Infallible>))
 }

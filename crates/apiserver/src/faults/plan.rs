@@ -1,7 +1,6 @@
-//! Which faults happen: a seed and a chance for each kind, in one line of text.
+//! Fault plans: a seed and a probability for each kind of fault, in one line of text.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use snafu::{OptionExt, Snafu};
 
@@ -10,29 +9,29 @@ use snafu::{OptionExt, Snafu};
 pub enum Fault {
     /// The connection breaks before a write is applied.
     CrashBefore,
-    /// The connection breaks after a write was applied: it succeeded unheard.
+    /// The connection breaks after a write was applied: it succeeded, but the client does not know.
     CrashAfter,
-    /// A write is refused with 409.
+    /// A write fails with 409.
     Conflict,
-    /// A list or watch is refused with 410.
+    /// A list or watch fails with 410.
     Gone,
-    /// A write is refused with 422.
+    /// A write fails with 422.
     Invalid,
-    /// A request is refused with 429.
+    /// A request fails with 429.
     Busy,
-    /// A request is refused with 500.
+    /// A request fails with 500.
     Error,
-    /// A request is refused with 504.
+    /// A request fails with 504.
     Timeout,
-    /// A get or list answers what it answered before.
+    /// A get or list returns a previous response.
     Stale,
     /// A watch ends in the middle.
     Cut,
-    /// A watch loses an event.
+    /// A watch drops an event.
     Drop,
-    /// A watch is late with an event.
+    /// A watch delays an event.
     Delay,
-    /// A watch tells an event twice.
+    /// A watch sends an event twice.
     Duplicate,
 }
 
@@ -53,35 +52,35 @@ const NAMES: [(Fault, &str); 13] = [
     (Fault::Duplicate, "duplicate"),
 ];
 
-/// Chances are counted in this many parts.
+/// The denominator of probabilities.
 const PARTS: u64 = 10_000;
 
-/// A plan of faults. Its text, such as `seed=7 crash-after=0.0100 cut=0.0500`, parses back to the same plan.
+/// A fault plan. Its text, such as `seed=7 crash-after=0.0100 cut=0.0500`, parses to the same plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     seed: u64,
-    /// Chances in ten-thousandths, in the order of the kinds.
+    /// Probabilities in ten-thousandths, in the order of the kinds.
     chances: Vec<(Fault, u64)>,
 }
 
-/// Why a text is no plan.
+/// Indicates that a text is not a plan.
 #[derive(Debug, Snafu, PartialEq, Eq)]
 pub enum ParseError {
-    /// A word is not `name=value`.
-    #[snafu(display("failed to read \"{word}\": write name=value"))]
-    SplitWord {
-        /// The word.
-        word: String,
+    /// A term is not `name=value`.
+    #[snafu(display("failed to parse \"{term}\": use name=value"))]
+    SplitTerm {
+        /// The term.
+        term: String,
     },
-    /// No fault has that name.
-    #[snafu(display("failed to read \"{name}\": no such fault; the faults are seed, {}", NAMES.map(|(_, name)| name).join(", ")))]
+    /// There is no fault with this name.
+    #[snafu(display("failed to parse \"{name}\": unknown fault; use seed, {}", NAMES.map(|(_, name)| name).join(", ")))]
     FindFault {
         /// The name.
         name: String,
     },
-    /// A value is no chance, or no seed.
+    /// A value is not a probability, or not a seed.
     #[snafu(display(
-        "failed to read \"{value}\": a chance is a number from 0 to 1 with at most four decimals, a seed a whole number"
+        "failed to parse \"{value}\": use a probability from 0 to 1 with at most four decimals, or an integer as seed"
     ))]
     ReadValue {
         /// The value.
@@ -96,7 +95,7 @@ impl FaultPlan {
         Self { seed, chances: Vec::new() }
     }
 
-    /// Adds a fault that happens `ten_thousandths` times in ten thousand.
+    /// Adds a fault with a probability of `ten_thousandths` in ten thousand.
     #[must_use]
     pub fn with(mut self, fault: Fault, ten_thousandths: u64) -> Self {
         self.chances.retain(|(known, _)| *known != fault);
@@ -107,8 +106,8 @@ impl FaultPlan {
         self
     }
 
-    /// Whether a fault happens to the `count`-th occurrence of something. It depends on nothing else, so that a plan does the
-    /// same whatever runs beside it.
+    /// Whether a fault happens to the `count`-th occurrence of an operation. It depends on nothing else, so
+    /// that a plan is reproducible regardless of what else runs.
     #[must_use]
     pub fn happens(&self, fault: Fault, what: &str, count: u64) -> bool {
         let Some((_, chance)) = self.chances.iter().find(|(known, _)| *known == fault) else { return false };
@@ -122,7 +121,7 @@ impl FaultPlan {
         state % PARTS < *chance
     }
 
-    /// The first of the faults that happens.
+    /// Returns the first of the faults that happens.
     #[must_use]
     pub fn first(&self, faults: &[Fault], what: &str, count: u64) -> Option<Fault> {
         faults.iter().copied().find(|fault| self.happens(*fault, what, count))
@@ -153,8 +152,8 @@ impl FromStr for FaultPlan {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut plan = Self::default();
-        for word in text.split_whitespace() {
-            let (name, value) = word.split_once('=').context(SplitWordSnafu { word })?;
+        for term in text.split_whitespace() {
+            let (name, value) = term.split_once('=').context(SplitTermSnafu { term })?;
             if name == "seed" {
                 plan.seed = value.parse().ok().context(ReadValueSnafu { value })?;
                 continue;
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_one_line_that_parses_back() {
+    fn a_plan_round_trips_as_one_line() {
         let plan =
             FaultPlan::new(7).with(Fault::Cut, 500).with(Fault::CrashAfter, 100).with(Fault::Error, 10_000);
         assert_eq!(plan.to_string(), "seed=7 crash-after=0.0100 error=1.0000 cut=0.0500");
@@ -195,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn bad_texts_are_refused_with_a_reason() {
+    fn invalid_plans_are_rejected_with_a_reason() {
         for bad in ["seed", "seed=x", "nope=0.1", "cut=2", "cut=0.00001", "cut=-1"] {
             assert!(bad.parse::<FaultPlan>().is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn a_fault_happens_about_as_often_as_planned_and_always_to_the_same() {
+    fn a_fault_has_the_planned_probability_and_is_reproducible() {
         let plan = FaultPlan::new(1).with(Fault::Busy, 1000);
         let hits = |plan: &FaultPlan| {
             (0..10_000).filter(|count| plan.happens(Fault::Busy, "GET /x", *count)).count()

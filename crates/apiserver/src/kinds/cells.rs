@@ -3,12 +3,14 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::metadata;
-use crate::table::{Column, age_of};
+use crate::{
+    metadata,
+    table::{Column, age_of},
+};
 
-/// The words of Kubernetes for the name column.
+/// Kubernetes' description of the name column.
 pub const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-/// The words of Kubernetes for columns of the creation time.
+/// Kubernetes' description of creation time columns.
 pub const CREATION_DESCRIPTION: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// The name.
@@ -20,42 +22,42 @@ pub const AGE: Column = column("Age", CREATION_DESCRIPTION);
 pub const CREATED_AT: Column =
     Column { name: "Created At", kind: "date", format: "", description: CREATION_DESCRIPTION, priority: 0 };
 
-/// A column of text that is always shown.
+/// Returns a string column that is always shown.
 #[must_use]
 pub const fn column(name: &'static str, description: &'static str) -> Column {
     Column { name, kind: "string", format: "", description, priority: 0 }
 }
 
-/// A column of text that `-o wide` shows.
+/// Returns a string column for `-o wide`.
 #[must_use]
 pub const fn wide(name: &'static str, description: &'static str) -> Column {
     Column { name, kind: "string", format: "", description, priority: 1 }
 }
 
-/// The name as a cell.
+/// Returns the name as a cell.
 #[must_use]
 pub fn name(object: &Value) -> Value {
     metadata::text(object, "name").into()
 }
 
-/// The age as a cell.
+/// Returns the age as a cell.
 #[must_use]
 pub fn age(object: &Value, now: Timestamp) -> Value {
     age_of(metadata::text(object, "creationTimestamp"), now).into()
 }
 
-/// A string somewhere in the object.
+/// Returns a string of the object.
 pub fn text(object: &Value, pointer: &str) -> Value {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().into()
 }
 
-/// Name and age.
+/// Returns name and age.
 #[must_use]
 pub fn name_and_age(object: &Value, now: Timestamp) -> Vec<Value> {
     vec![name(object), age(object, now)]
 }
 
-/// Name and time of creation.
+/// Returns name and creation time.
 #[must_use]
 pub fn name_and_creation(object: &Value, _: Timestamp) -> Vec<Value> {
     vec![name(object), json!(metadata::text(object, "creationTimestamp"))]

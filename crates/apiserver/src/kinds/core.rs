@@ -1,24 +1,30 @@
 //! Kinds of the core group.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret, ServiceAccount};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Namespace, Node, Secret, ServiceAccount},
+};
 use serde_json::{Value, json};
+use vitistack_schema::{Cause, CauseReason};
 
-use super::cells::{self, AGE, NAME, column};
-use super::{BuiltIn, default_member, member, schema_of};
-use crate::metadata;
-use crate::names::{self, NameStyle};
-use crate::schema::{Cause, CauseReason};
+use super::{
+    BuiltIn,
+    cells::{self, AGE, NAME, column},
+    default_member, member, schema_of,
+};
+use crate::{
+    metadata,
+    names::{self, NameStyle},
+};
 
 /// The label every namespace has, with its name.
 pub const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
-/// Data of a `ConfigMap` or Secret, at most.
+/// The maximum size of the data of a ConfigMap or Secret.
 const DATA_LIMIT: usize = 1024 * 1024;
 
-/// The rows.
+/// The built-in kinds of this group.
 pub const KINDS: &[BuiltIn] = &[
     BuiltIn {
         plural: "namespaces",
@@ -27,7 +33,7 @@ pub const KINDS: &[BuiltIn] = &[
         short_names: &["ns"],
         name_style: NameStyle::Label,
         status: true,
-        answers_deleted: true,
+        returns_deleted: true,
         stored_in: "/namespaces",
         schema: schema_of::<Namespace>,
         default: default_namespace,
@@ -73,7 +79,7 @@ pub const KINDS: &[BuiltIn] = &[
         plural: "serviceaccounts",
         kind: "ServiceAccount",
         short_names: &["sa"],
-        answers_deleted: true,
+        returns_deleted: true,
         stored_in: "/serviceaccounts",
         schema: schema_of::<ServiceAccount>,
         ..BuiltIn::PLAIN
@@ -147,7 +153,7 @@ fn label_namespace(object: &mut Value) {
     }
 }
 
-/// An empty list of finalizers is none, and no one comes to own it.
+/// Removes an empty list of finalizers, so that it has no owner.
 fn default_namespace(object: &mut Value) {
     label_namespace(object);
     if object.pointer("/spec/finalizers") == Some(&json!([]))
@@ -158,7 +164,7 @@ fn default_namespace(object: &mut Value) {
 }
 
 fn prepare_namespace(object: &mut Value, old: Option<&Value>) {
-    // Finalizers of the spec change through the finalize subresource alone.
+    // Finalizers of the spec change only through the finalize subresource.
     if let Some(old) = old {
         let finalizers = old.pointer("/spec/finalizers").cloned();
         if let (Some(finalizers), Some(spec)) = (finalizers, member(object, "spec").as_object_mut()) {
@@ -166,6 +172,7 @@ fn prepare_namespace(object: &mut Value, old: Option<&Value>) {
         }
         return;
     }
+
     let finalizers = member(member(object, "spec"), "finalizers");
     let listed = finalizers.as_array().is_some_and(|list| list.contains(&json!("kubernetes")));
     match finalizers.as_array_mut() {
@@ -173,6 +180,7 @@ fn prepare_namespace(object: &mut Value, old: Option<&Value>) {
         Some(_) => {}
         None => *finalizers = json!(["kubernetes"]),
     }
+
     if let Some(members) = object.as_object_mut() {
         members.insert("status".to_owned(), json!({"phase": "Active"}));
     }
@@ -255,6 +263,7 @@ fn validate_config_map(object: &Value, old: Option<&Value>) -> Vec<Cause> {
             causes.push(invalid(format!("data[{key}]"), CauseReason::FieldValueInvalid, message));
         }
     }
+
     let size = |member: &str| {
         entries(object, member).filter_map(|(_, value)| value.as_str()).map(str::len).sum::<usize>()
     };
@@ -270,6 +279,7 @@ fn validate_secret(object: &Value, old: Option<&Value>) -> Vec<Cause> {
         entries(object, "data").filter_map(|(_, value)| value.as_str()).map(|text| text.len() / 4 * 3).sum();
     size_problem("data", size, &mut causes);
     type_problems(object, &mut causes);
+
     if let Some(old) = old
         && object.get("type") != old.get("type")
     {
@@ -277,11 +287,12 @@ fn validate_secret(object: &Value, old: Option<&Value>) -> Vec<Cause> {
         let message = format!("Invalid value: \"{kind}\": field is immutable");
         causes.push(invalid("type".to_owned(), CauseReason::FieldValueInvalid, message));
     }
+
     immutable_problems(object, old, &["data"], &mut causes);
     causes
 }
 
-/// Keys that a Secret of a type must have.
+/// Returns the keys that a Secret of a type requires.
 const REQUIRED_KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/tls", &["tls.crt", "tls.key"]),
     ("kubernetes.io/dockerconfigjson", &[".dockerconfigjson"]),
@@ -289,7 +300,7 @@ const REQUIRED_KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/ssh-auth", &["ssh-privatekey"]),
 ];
 
-/// What the type of a Secret asks of its data and annotations.
+/// Validates the data and annotations that the type of a Secret requires.
 fn type_problems(object: &Value, causes: &mut Vec<Cause>) {
     let kind = object.get("type").and_then(Value::as_str).unwrap_or_default();
     let value = |key: &str| object.get("data").and_then(|data| data.get(key));
@@ -308,10 +319,12 @@ fn type_problems(object: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(field, &json!("<secret contents redacted>"), &why));
         }
     }
+
     if kind == "kubernetes.io/basic-auth" && value("username").is_none() && value("password").is_none() {
         causes.push(Cause::required("data[username]", ""));
         causes.push(Cause::required("data[password]", ""));
     }
+
     let account = "kubernetes.io/service-account.name";
     if kind == "kubernetes.io/service-account-token"
         && object
@@ -324,7 +337,7 @@ fn type_problems(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Coordinated leader election is not there, and neither are its members unless they were stored before.
+/// Removes the fields of coordinated leader election, which is not supported, unless they were stored before.
 fn prepare_lease(object: &mut Value, old: Option<&Value>) {
     let spec = member(object, "spec");
     for name in ["strategy", "preferredHolder"] {
@@ -338,13 +351,13 @@ fn prepare_lease(object: &mut Value, old: Option<&Value>) {
 
 fn validate_lease(object: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for (name, least, words) in [
+    for (name, least, detail) in [
         ("leaseDurationSeconds", 1, "must be greater than 0"),
         ("leaseTransitions", 0, "must be greater than or equal to 0"),
     ] {
         let value = object.get("spec").and_then(|spec| spec.get(name)).and_then(Value::as_i64);
         if let Some(value) = value.filter(|value| *value < least) {
-            let message = format!("Invalid value: {value}: {words}");
+            let message = format!("Invalid value: {value}: {detail}");
             causes.push(invalid(format!("spec.{name}"), CauseReason::FieldValueInvalid, message));
         }
     }
@@ -356,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_takes_plain_text_and_gets_a_type() {
+    fn a_secret_accepts_string_data_and_gets_a_type() {
         let mut secret = json!({"stringData": {"a": "b"}});
         default_secret(&mut secret);
         assert_eq!(secret, json!({"data": {"a": "Yg=="}, "type": "Opaque"}));
@@ -373,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn immutable_data_stays() {
+    fn immutable_data_cannot_change() {
         let old = json!({"immutable": true, "data": {"a": "b"}});
         assert!(validate_config_map(&old, Some(&old)).is_empty());
         let changed = json!({"immutable": true, "data": {"a": "c"}});

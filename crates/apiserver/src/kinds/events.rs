@@ -1,23 +1,27 @@
 //! Events, in both groups that serve them. They are stored once, in the form of the core group.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Event as CoreEvent;
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::{core::v1::Event as CoreEvent, events::v1::Event};
 use serde_json::{Value, json};
+use vitistack_schema::Cause;
 
-use super::cells::{self, NAME_DESCRIPTION, column, wide};
-use super::{BuiltIn, schema_of};
-use crate::metadata;
-use crate::names::{self, NameStyle};
-use crate::schema::Cause;
-use crate::table::{Column, age_of};
+use super::{
+    BuiltIn,
+    cells::{self, NAME_DESCRIPTION, column, wide},
+    schema_of,
+};
+use crate::{
+    metadata,
+    names::{self, NameStyle},
+    table::{Column, age_of},
+};
 
-/// How long an event is kept.
+/// How long an event is stored.
 pub const LIFETIME_SECONDS: i64 = 3600;
-/// Where events are stored.
+/// The storage location of events.
 pub const STORED_IN: &str = "/events";
 
-/// The rows.
+/// The built-in kinds.
 pub const KINDS: &[BuiltIn] = &[
     BuiltIn {
         schema: schema_of::<CoreEvent>,
@@ -86,7 +90,7 @@ const COLUMNS: &[Column] = &[
     Column { name: "Name", kind: "string", format: "name", description: NAME_DESCRIPTION, priority: 1 },
 ];
 
-/// Names that differ between the two groups: in the core, in `events.k8s.io`.
+/// Field names that differ between the two groups: core, then `events.k8s.io`.
 const RENAMED: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -121,7 +125,7 @@ fn from_core(object: &mut Value) {
     }
 }
 
-/// The members Kubernetes always prints.
+/// Fields that Kubernetes always prints.
 fn prepare_core(object: &mut Value, _: Option<&Value>) {
     let Some(members) = object.as_object_mut() else { return };
     for name in ["firstTimestamp", "lastTimestamp", "eventTime"] {
@@ -149,20 +153,22 @@ fn validate_core(object: &Value, _: Option<&Value>) -> Vec<Cause> {
     validate_event(object, "reportingComponent")
 }
 
-/// What every event must have, in the form of the core; `controller` is the name its reporter goes by.
+/// Validates the required fields of an event, in the core form; `controller` is the field name of its
+/// reporter.
 fn validate_event(object: &Value, controller: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let about = object.pointer("/involvedObject/namespace").and_then(Value::as_str).unwrap_or_default();
     let namespace = metadata::text(object, "namespace");
-    // An event about something without namespace goes to the default one.
+    // An event about a cluster-scoped object belongs to the default namespace.
     if about != namespace && !(about.is_empty() && matches!(namespace, "default" | "kube-system")) {
         let why = "does not match event.namespace";
         causes.push(Cause::invalid("involvedObject.namespace", &json!(about), why));
     }
+
     if first(object, &["/eventTime"]).is_empty() {
         return causes;
     }
-    // An event with a time is of the new kind, whatever group it comes through.
+    // An event with `eventTime` is validated as a new one, in either group.
     for (member, field, most) in [
         ("reportingComponent", controller, usize::MAX),
         ("reportingInstance", "reportingInstance", 128),
@@ -178,6 +184,7 @@ fn validate_event(object: &Value, controller: &str) -> Vec<Cause> {
             causes.push(Cause::invalid(field, &json!(""), &why));
         }
     }
+
     let reporter = first(object, &["/reportingComponent"]);
     let problems = if reporter.is_empty() { Vec::new() } else { names::qualified(reporter) };
     let bad_name = |problem: &String| Cause::invalid(controller, &json!(reporter), problem);
@@ -185,7 +192,7 @@ fn validate_event(object: &Value, controller: &str) -> Vec<Cause> {
     causes
 }
 
-/// Members of the core form that an update through `events.k8s.io` leaves alone.
+/// Fields of the core form that an update through `events.k8s.io` leaves unchanged.
 const FIXED: &[(&str, &str)] = &[
     ("involvedObject", "involvedObject"),
     ("reason", "reason"),
@@ -208,6 +215,7 @@ fn validate_new(object: &Value, old: Option<&Value>) -> Vec<Cause> {
         to_core(&mut object);
         object
     };
+
     let event = in_core(object);
     let mut causes = validate_event(&event, "reportingController");
     if let Some(old) = old {
@@ -219,6 +227,7 @@ fn validate_new(object: &Value, old: Option<&Value>) -> Vec<Cause> {
         causes.extend(immutable);
         return causes;
     }
+
     if first(&event, &["/eventTime"]).is_empty() {
         causes.push(Cause::required("eventTime", ""));
     }
@@ -226,11 +235,13 @@ fn validate_new(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     if !matches!(kind, "Normal" | "Warning") {
         causes.push(Cause::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
     }
+
     for member in ["firstTimestamp", "lastTimestamp"] {
         if !first(&event, &[&format!("/{member}")]).is_empty() {
             causes.push(Cause::invalid(member, &json!(""), "needs to be unset"));
         }
     }
+
     if event.get("count").and_then(Value::as_i64).unwrap_or_default() != 0 {
         causes.push(Cause::invalid("count", &json!(""), "needs to be unset"));
     }
@@ -247,6 +258,7 @@ fn event_cells(object: &Value, now: Timestamp) -> Vec<Value> {
     if object.get("regarding").is_some() {
         to_core(&mut core);
     }
+
     let last = first(&core, &["/series/lastObservedTime", "/lastTimestamp", "/eventTime"]);
     let seen = first(&core, &["/firstTimestamp", "/eventTime"]);
     let kind = first(&core, &["/involvedObject/kind"]).to_lowercase();
@@ -256,6 +268,7 @@ fn event_cells(object: &Value, now: Timestamp) -> Vec<Value> {
     let source = if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") };
     let count =
         core.pointer("/series/count").or_else(|| core.get("count")).and_then(Value::as_i64).unwrap_or(1);
+
     vec![
         age_of(last, now).into(),
         cells::text(&core, "/type"),
@@ -270,7 +283,7 @@ fn event_cells(object: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-/// Whether a stored event is past its time: an hour after it was last seen.
+/// Whether a stored event has expired: an hour after it was last observed.
 #[must_use]
 pub fn expired(event: &Value, now: Timestamp) -> bool {
     let times = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime"];
@@ -285,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_of_an_event_are_the_same_event() {
+    fn both_forms_of_an_event_are_equivalent() {
         let new = json!({
             "metadata": {"name": "a"}, "regarding": {"kind": "Secret", "name": "s"}, "note": "m", "type": "Normal",
             "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c", "reportingInstance": "i",
@@ -300,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_expires_an_hour_after_it_was_last_seen() {
+    fn an_event_expires_an_hour_after_it_was_last_observed() {
         let event = json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "lastTimestamp": "2026-01-01T01:00:00Z"});
         assert!(!expired(&event, "2026-01-01T01:59:00Z".parse().unwrap()));
         assert!(expired(&event, "2026-01-01T02:01:00Z".parse().unwrap()));

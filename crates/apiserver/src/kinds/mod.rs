@@ -1,9 +1,9 @@
-//! The built-in kinds: one row each, with what makes it differ from any other object.
+//! The built-in kinds: one row each, with what distinguishes it from other kinds.
 
 pub mod cells;
 pub mod core;
-mod definition_rules;
-pub mod definitions;
+mod crd_rules;
+pub mod crds;
 pub mod events;
 pub mod rbac;
 pub mod reviews;
@@ -11,10 +11,9 @@ pub mod storage;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use vitistack_schema::Cause;
 
-use crate::names::NameStyle;
-use crate::schema::Cause;
-use crate::table::Column;
+use crate::{names::NameStyle, table::Column};
 
 /// One built-in kind.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ use crate::table::Column;
     reason = "each is one fact that a row of the table states or leaves out"
 )]
 pub struct BuiltIn {
-    /// The group, empty for the core.
+    /// The group, empty for the core group.
     pub group: &'static str,
     /// The version.
     pub version: &'static str,
@@ -31,61 +30,61 @@ pub struct BuiltIn {
     pub plural: &'static str,
     /// The kind.
     pub kind: &'static str,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
-    /// What kubectl takes instead of the plural.
+    /// Short names that kubectl accepts instead of the plural.
     pub short_names: &'static [&'static str],
-    /// Groups of resources it is in.
+    /// Categories.
     pub categories: &'static [&'static str],
-    /// How names look.
+    /// The format of names.
     pub name_style: NameStyle,
-    /// Whether an update of an object that is not there creates it.
+    /// Whether an update of an object that does not exist creates it.
     pub create_on_update: bool,
-    /// Whether an update may leave out the version it was made from.
+    /// Whether an update may omit the resourceVersion.
     pub unconditional_update: bool,
-    /// Whether changes of the spec are counted.
+    /// Whether the server maintains `metadata.generation`.
     pub generation: bool,
     /// Whether it has a status subresource.
     pub status: bool,
-    /// Whether it is a question that is answered and not stored.
+    /// Whether it is virtual: answered and not stored.
     pub review: bool,
-    /// Whether a deletion answers with the object rather than with a word.
-    pub answers_deleted: bool,
+    /// Whether a deletion responds with the object rather than with a Status.
+    pub returns_deleted: bool,
     /// `group/plural` of the storage.
     pub stored_in: &'static str,
     /// The apiVersion of the storage.
     pub stored_as: &'static str,
-    /// Turns an object into the stored version, and back.
+    /// Converts an object to the storage version.
     pub to_stored: fn(&mut Value),
-    /// Turns a stored object into this version.
+    /// Converts a stored object to this version.
     pub read_stored: fn(&mut Value),
     /// The schema.
     pub schema: fn() -> Value,
-    /// Sets defaults, as if the client had.
+    /// Sets defaults, as if the client had set them.
     pub default: fn(&mut Value),
-    /// Sets what the server decides; the second is the object before, if there is one.
+    /// Sets the fields that the server decides; the second argument is the old object, if any.
     pub prepare: fn(&mut Value, Option<&Value>),
-    /// What is wrong beyond the schema; the second is the object before, if there is one.
+    /// Validates beyond the schema; the second argument is the old object, if any.
     pub validate: fn(&Value, Option<&Value>) -> Vec<Cause>,
-    /// Fields that selectors may name beside the name and the namespace.
+    /// Fields that selectors may use besides name and namespace.
     pub fields: &'static [&'static str],
-    /// Members that are shown even where nothing is in them.
+    /// Fields that are printed even if they are empty.
     pub shown: &'static [&'static str],
-    /// What tables show.
+    /// The columns of tables.
     pub columns: &'static [Column],
     /// The cells of one row.
     pub cells: fn(&Value, Timestamp) -> Vec<Value>,
 }
 
 impl BuiltIn {
-    /// Puts members there that are shown even where nothing is in them.
+    /// Adds the fields that are printed even if they are empty.
     pub fn show(&self, object: &mut Value) {
         for name in self.shown {
             member(object, name);
         }
     }
 
-    /// A kind like most: namespaced, stored as itself, nothing special.
+    /// A typical kind: namespaced, stored in its own version.
     const PLAIN: Self = Self {
         group: "",
         version: "v1",
@@ -100,7 +99,7 @@ impl BuiltIn {
         generation: false,
         status: false,
         review: false,
-        answers_deleted: false,
+        returns_deleted: false,
         stored_in: "",
         stored_as: "v1",
         to_stored: unchanged,
@@ -128,7 +127,7 @@ fn empty() -> Value {
     Value::Null
 }
 
-/// The schema of a type of k8s-openapi, with all it refers to.
+/// Returns the schema of a k8s-openapi type, including all types that it refers to.
 fn schema_of<T: k8s_openapi::schemars::JsonSchema>() -> Value {
     let generator = k8s_openapi::schemars::SchemaGenerator::default();
     generator.into_root_schema_for::<T>().to_value()
@@ -136,12 +135,11 @@ fn schema_of<T: k8s_openapi::schemars::JsonSchema>() -> Value {
 
 /// Every built-in kind.
 pub fn all() -> impl Iterator<Item = &'static BuiltIn> {
-    let tables =
-        [core::KINDS, events::KINDS, storage::KINDS, rbac::KINDS, definitions::KINDS, reviews::KINDS];
+    let tables = [core::KINDS, events::KINDS, storage::KINDS, rbac::KINDS, crds::KINDS, reviews::KINDS];
     tables.into_iter().flatten()
 }
 
-/// Sets a member that is not there.
+/// Sets a field that is absent.
 fn default_member(object: &mut Value, name: &str, value: impl Into<Value>) {
     if let Some(members) = object.as_object_mut() {
         let present = members.get(name).is_some_and(|value| !value.is_null() && value != "");
@@ -151,7 +149,7 @@ fn default_member(object: &mut Value, name: &str, value: impl Into<Value>) {
     }
 }
 
-/// A member that is an object, made if it is not there.
+/// Returns a field that is an object, which is created if it is absent.
 fn member<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
     if !object.is_object() {
         *object = Value::Object(serde_json::Map::new());

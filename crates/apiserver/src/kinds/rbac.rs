@@ -3,17 +3,22 @@
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};
+use vitistack_schema::{Cause, CauseReason};
 
-use super::cells::{self, AGE, CREATED_AT, NAME, column, wide};
-use super::{BuiltIn, default_member, schema_of};
-use crate::names::{self, NameStyle};
-use crate::schema::{Cause, CauseReason};
-use crate::table::Column;
+use super::{
+    BuiltIn,
+    cells::{self, AGE, CREATED_AT, NAME, column, wide},
+    default_member, schema_of,
+};
+use crate::{
+    names::{self, NameStyle},
+    table::Column,
+};
 
-/// The group of all of them.
+/// The group of all RBAC kinds.
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// The rows.
+/// The built-in kinds.
 pub const KINDS: &[BuiltIn] = &[
     BuiltIn {
         plural: "roles",
@@ -55,7 +60,7 @@ const ROLE: BuiltIn = BuiltIn {
     create_on_update: true,
     columns: &[NAME, CREATED_AT],
     cells: cells::name_and_creation,
-    // Printed as null where there are none.
+    // Printed as null if there are none.
     prepare: |object, _| {
         if let Some(members) = object.as_object_mut() {
             members.entry("rules").or_insert(Value::Null);
@@ -112,7 +117,8 @@ fn default_binding(object: &mut Value) {
     }
 }
 
-/// The rules of a role: each has verbs, and resources with their groups or, for the cluster, paths.
+/// Validates the rules of a role: each requires verbs, and resources with their groups or, for a ClusterRole,
+/// paths.
 fn validate_role(object: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let namespaced = object.get("kind") == Some(&json!("Role"));
@@ -144,10 +150,11 @@ fn validate_role(object: &Value, _: Option<&Value>) -> Vec<Cause> {
             causes.push(Cause::required(field("resources"), why));
         }
     }
+
     causes
 }
 
-/// Whom a binding names: accounts with their namespace, users and groups of this API.
+/// Validates the subjects of a binding: service accounts with a namespace, users and groups of this API.
 fn subject_problems(object: &Value, causes: &mut Vec<Cause>) {
     let namespaced = object.get("kind") == Some(&json!("RoleBinding"));
     let subjects = object.get("subjects").and_then(Value::as_array).into_iter().flatten();
@@ -197,6 +204,7 @@ fn validate_binding(object: &Value, old: Option<&Value>) -> Vec<Cause> {
             ),
         });
     }
+
     if role("name").is_empty() {
         causes.push(Cause {
             field: "roleRef.name".to_owned(),
@@ -204,6 +212,7 @@ fn validate_binding(object: &Value, old: Option<&Value>) -> Vec<Cause> {
             message: "Required value".to_owned(),
         });
     }
+
     subject_problems(object, &mut causes);
     if let Some(old) = old
         && old.get("roleRef") != object.get("roleRef")
@@ -215,6 +224,7 @@ fn validate_binding(object: &Value, old: Option<&Value>) -> Vec<Cause> {
             message: format!("Invalid value: {shown}: cannot change roleRef"),
         });
     }
+
     causes
 }
 
@@ -231,6 +241,7 @@ fn binding_cells(object: &Value, now: Timestamp) -> Vec<Value> {
         });
         Value::from(shown.collect::<Vec<_>>().join(", "))
     };
+
     let role =
         |name: &str| object.pointer(&format!("/roleRef/{name}")).and_then(Value::as_str).unwrap_or_default();
     vec![

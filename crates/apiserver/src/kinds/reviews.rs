@@ -1,21 +1,23 @@
-//! Questions about who one is and what one may do. There is one administrator, who may do all.
+//! Reviews of authentication and authorization. There is one administrator, who has all permissions.
 
-use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenReview};
-use k8s_openapi::api::authorization::v1::{
-    LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
+use k8s_openapi::api::{
+    authentication::v1::{SelfSubjectReview, TokenReview},
+    authorization::v1::{
+        LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview,
+    },
 };
 use serde_json::{Value, json};
+use vitistack_schema::Cause;
 
 use super::{BuiltIn, schema_of};
-use crate::schema::Cause;
 use crate::status::{Failure, Subject};
 
-/// The one user.
+/// The only user.
 pub const USER: &str = "admin";
 /// The group of administrators.
 pub const GROUP: &str = "system:masters";
 
-/// The rows.
+/// The built-in kinds.
 pub const KINDS: &[BuiltIn] = &[
     BuiltIn {
         plural: "tokenreviews",
@@ -76,7 +78,7 @@ fn user() -> Value {
     json!({"username": USER, "uid": USER, "groups": [GROUP, "system:authenticated"]})
 }
 
-/// The answer to a review: its status. `known` tells whether a token is the administrator's.
+/// Computes the status of a review. `known` reports whether a token is the administrator's.
 #[must_use]
 pub fn answer(kind: &str, review: &Value, known: impl Fn(&str) -> bool) -> Value {
     let spec = |name: &str| review.get("spec").and_then(|spec| spec.get(name));
@@ -100,7 +102,7 @@ pub fn answer(kind: &str, review: &Value, known: impl Fn(&str) -> bool) -> Value
     }
 }
 
-/// What keeps a question from being answered.
+/// Validates a review.
 pub fn check(kind: &str, review: &Value) -> Result<(), Failure> {
     let spec =
         |name: &str| review.get("spec").and_then(|spec| spec.get(name)).filter(|value| !value.is_null());
@@ -109,6 +111,7 @@ pub fn check(kind: &str, review: &Value) -> Result<(), Failure> {
     if kind == "TokenReview" && empty("token") {
         return Err(Failure::bad_request("token is required for TokenReview in authentication"));
     }
+
     if kind.ends_with("SubjectAccessReview") {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         match (spec("resourceAttributes"), spec("nonResourceAttributes")) {
@@ -124,10 +127,11 @@ pub fn check(kind: &str, review: &Value) -> Result<(), Failure> {
             causes.push(Cause::invalid("spec.user", &json!(""), why));
         }
     }
+
     if causes.is_empty() {
         return Ok(());
     }
-    // Kubernetes names no kind here.
+    // Kubernetes omits the kind here.
     Err(Failure::invalid(Subject { group: "authorization.k8s.io", name: "" }, "", &causes))
 }
 

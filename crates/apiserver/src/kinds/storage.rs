@@ -1,24 +1,29 @@
-//! Claims, volumes and storage classes. No volume is ever bound here: whoever provides storage does that.
+//! PersistentVolumeClaims, volumes and storage classes. No volume is bound here: a storage provider does
+//! that.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
 use serde_json::{Value, json};
+use vitistack_schema::Cause;
 
-use super::cells::{self, AGE, NAME, column};
-use super::{BuiltIn, default_member, member, schema_of};
-use crate::names;
-use crate::schema::Cause;
-use crate::table::Column;
+use super::{
+    BuiltIn,
+    cells::{self, AGE, NAME, column},
+    default_member, member, schema_of,
+};
+use crate::{names, table::Column};
 
-/// The rows.
+/// The built-in kinds.
 pub const KINDS: &[BuiltIn] = &[
     BuiltIn {
         plural: "persistentvolumeclaims",
         kind: "PersistentVolumeClaim",
         short_names: &["pvc"],
         status: true,
-        answers_deleted: true,
+        returns_deleted: true,
         stored_in: "/persistentvolumeclaims",
         schema: schema_of::<PersistentVolumeClaim>,
         default: default_claim,
@@ -34,7 +39,7 @@ pub const KINDS: &[BuiltIn] = &[
         namespaced: false,
         short_names: &["pv"],
         status: true,
-        answers_deleted: true,
+        returns_deleted: true,
         stored_in: "/persistentvolumes",
         schema: schema_of::<PersistentVolume>,
         default: default_volume,
@@ -47,7 +52,7 @@ pub const KINDS: &[BuiltIn] = &[
         kind: "StorageClass",
         namespaced: false,
         short_names: &["sc"],
-        answers_deleted: true,
+        returns_deleted: true,
         stored_in: "storage.k8s.io/storageclasses",
         stored_as: "storage.k8s.io/v1",
         schema: schema_of::<StorageClass>,
@@ -124,10 +129,10 @@ fn begin_pending(object: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// What a claim may ask for.
+/// The access modes of a claim.
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
-/// A member with a value that is not one of those there are; none at all is left to others.
+/// Validates that a field has a supported value; an absent one is validated elsewhere.
 fn unsupported(object: &Value, pointer: &str, supported: &[&str]) -> Option<Cause> {
     let value = object.pointer(pointer)?;
     let known = value.as_str().is_none_or(|text| supported.contains(&text));
@@ -142,12 +147,14 @@ fn validate_claim(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     if modes.is_empty() {
         causes.push(Cause::required("spec.accessModes", "at least 1 access mode is required"));
     }
+
     let unknown = modes.iter().filter(|mode| mode.as_str().is_none_or(|mode| !ACCESS_MODES.contains(&mode)));
     causes.extend(unknown.map(|mode| Cause::not_supported("spec.accessModes", mode, ACCESS_MODES)));
     if modes.len() > 1 && modes.contains(&json!("ReadWriteOncePod")) {
         let message = "may not use ReadWriteOncePod with other access modes";
         causes.push(Cause::forbidden("spec.accessModes", message));
     }
+
     match object.pointer("/spec/resources/requests/storage") {
         None => causes.push(Cause::required("spec.resources[storage]", "")),
         Some(size) if size.as_str().is_some_and(|size| quantity(size).is_none_or(|size| size <= 0.0)) => {
@@ -155,11 +162,13 @@ fn validate_claim(object: &Value, old: Option<&Value>) -> Vec<Cause> {
         }
         Some(_) => {}
     }
+
     let class = object.pointer("/spec/storageClassName").filter(|class| *class != "");
     let problems = class.and_then(Value::as_str).map(names::subdomain).unwrap_or_default();
     if let (Some(class), false) = (class, problems.is_empty()) {
         causes.push(Cause::invalid("spec.storageClassName", class, &problems.join(", ")));
     }
+
     causes.extend(unsupported(object, "/spec/volumeMode", &["Block", "Filesystem"]));
     if let Some(old) = old {
         causes.extend(claim_change(object, old));
@@ -167,27 +176,30 @@ fn validate_claim(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-/// What of a claim changed that may not: everything but what binding fills in, and the size of a bound claim, which
-/// never goes below what there is.
+/// Validates a change of a claim: everything is immutable except for the fields of binding and the size of a
+/// bound claim, which must not fall below its capacity.
 fn claim_change(object: &Value, old: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let size = "/spec/resources/requests/storage";
     let mut wanted = object.get("spec").cloned().unwrap_or_default();
     let before = old.get("spec").cloned().unwrap_or_default();
     let mut free = Vec::new();
+
     for name in ["volumeName", "storageClassName"] {
         if before.get(name).is_none_or(|value| value.is_null() || (name == "volumeName" && value == "")) {
             free.push(name);
         }
     }
+
     if object.pointer("/status/phase") == Some(&json!("Bound")) {
         free.push("volumeAttributesClassName");
-        if let (Some(place), Some(size)) =
+        if let (Some(target), Some(size)) =
             (wanted.pointer_mut("/resources/requests/storage"), old.pointer(size))
         {
-            *place = size.clone();
+            *target = size.clone();
         }
     }
+
     if let Some(members) = wanted.as_object_mut() {
         for name in free {
             match before.get(name) {
@@ -196,10 +208,12 @@ fn claim_change(object: &Value, old: &Value) -> Vec<Cause> {
             };
         }
     }
+
     if wanted != before {
         let message = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
         causes.push(Cause::forbidden("spec", message));
     }
+
     let amount = |object: &Value, pointer: &str| object.pointer(pointer)?.as_str().and_then(quantity);
     if let (Some(new), Some(had)) = (amount(object, size), amount(old, size))
         && new < had
@@ -208,10 +222,11 @@ fn claim_change(object: &Value, old: &Value) -> Vec<Cause> {
         let message = "field can not be less than status.capacity";
         causes.push(Cause::forbidden("spec.resources.requests.storage", message));
     }
+
     causes
 }
 
-/// How much a quantity is; nothing for a text that is none.
+/// Parses a quantity; returns `None` if the string is not one.
 fn quantity(text: &str) -> Option<f64> {
     let end = text.find(|letter: char| !matches!(letter, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
     let (digits, suffix) = text.split_at(end);
@@ -235,6 +250,7 @@ fn quantity(text: &str) -> Option<f64> {
         "Ei" => 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0,
         exponent => 10f64.powi(exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
     };
+
     Some(number * factor)
 }
 
@@ -243,6 +259,7 @@ fn validate_class(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     if object.get("provisioner").and_then(Value::as_str).is_none_or(str::is_empty) {
         causes.push(Cause::required("provisioner", ""));
     }
+
     causes.extend(unsupported(object, "/reclaimPolicy", &["Delete", "Retain"]));
     causes.extend(unsupported(object, "/volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]));
     if let Some(old) = old {
@@ -253,6 +270,7 @@ fn validate_class(object: &Value, old: Option<&Value>) -> Vec<Cause> {
             }
         }
     }
+
     causes
 }
 
@@ -277,6 +295,7 @@ fn claim_cells(object: &Value, now: Timestamp) -> Vec<Value> {
     } else {
         (json!(""), String::new())
     };
+
     let attributes =
         object.pointer("/spec/volumeAttributesClassName").and_then(Value::as_str).unwrap_or("<unset>");
     vec![
@@ -313,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_have_their_size() {
+    fn quantities_are_parsed() {
         assert_eq!(quantity("1Gi"), Some(1_073_741_824.0));
         assert_eq!(quantity("1500m"), Some(1.5));
         assert_eq!(quantity("12e6"), Some(12_000_000.0));
@@ -321,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_grows_only_when_it_is_bound() {
+    fn only_a_bound_claim_can_grow() {
         let claim = |size: &str, phase: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}, "status": {"phase": phase}});
         assert_eq!(claim_change(&claim("2Gi", "Pending"), &claim("1Gi", "Pending")).len(), 1);
         assert_eq!(claim_change(&claim("2Gi", "Bound"), &claim("1Gi", "Bound")), Vec::new());

@@ -1,28 +1,28 @@
 //! Protobuf bodies of built-in kinds.
 //!
-//! Client-go's typed clients, and with them kubectl, send these kinds as protobuf whatever the server prefers. Only requests
-//! are decoded: answers are JSON, which every client takes. The layout of the messages is data, printed by
-//! `go run ./protobuf` in `dev/kube` from the types of Kubernetes itself.
+//! Typed clients of client-go, and with them kubectl, send these kinds as protobuf regardless of what the
+//! server prefers. Only requests are decoded: responses are JSON, which every client accepts. The layout of
+//! the messages is data, printed by `go run ./protobuf` in `dev/kube` from the types of Kubernetes itself.
 
+#[cfg(test)]
+mod fuzz;
 mod wire;
 
-use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::{collections::HashMap, sync::OnceLock};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use self::wire::{Data, Reader};
 
-/// What a protobuf body begins with.
+/// The magic prefix of a protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 /// The layout of the messages.
 const MESSAGES: &str = include_str!("messages.txt");
-/// Nesting beyond which a body is refused.
+/// The maximum nesting of a body.
 const DEPTH: usize = 64;
-/// The message that schemas of definitions are made of.
+/// The message of the schemas in CRDs.
 const SCHEMA: &str = "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 /// A field of a message.
@@ -30,7 +30,7 @@ const SCHEMA: &str = "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSche
 struct Field {
     name: &'static str,
     kind: &'static str,
-    /// Absent rather than zero when it was not set, so that a zero counts.
+    /// Absent rather than zero if it is not set, so that a zero counts.
     optional: bool,
 }
 
@@ -42,10 +42,10 @@ fn layout() -> &'static Layout {
 }
 
 fn message(line: &'static str) -> Option<(&'static str, HashMap<u64, Field>)> {
-    let mut words = line.split(' ');
-    let name = words.next()?;
-    let fields = words.filter_map(|word| {
-        let mut parts = word.splitn(3, ':');
+    let mut columns = line.split(' ');
+    let name = columns.next()?;
+    let fields = columns.filter_map(|column| {
+        let mut parts = column.splitn(3, ':');
         let (number, name, kind) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
         let optional = kind.starts_with('?');
         Some((number, Field { name, kind: kind.trim_start_matches('?'), optional }))
@@ -53,7 +53,7 @@ fn message(line: &'static str) -> Option<(&'static str, HashMap<u64, Field>)> {
     Some((name, fields.collect()))
 }
 
-/// The message of a kind.
+/// Returns the message of a kind.
 fn message_of(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     match group {
@@ -65,7 +65,7 @@ fn message_of(api_version: &str, kind: &str) -> String {
     }
 }
 
-/// Decodes a body into the JSON it stands for; the error says what is wrong with it.
+/// Decodes a body to JSON.
 pub fn decode(body: &[u8]) -> Result<Value, String> {
     let unknown = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
     let rest = body.strip_prefix(MAGIC).ok_or_else(|| unknown.to_owned())?;
@@ -87,10 +87,12 @@ pub fn decode(body: &[u8]) -> Result<Value, String> {
             _ => {}
         }
     }
+
     let name = message_of(&api_version, &kind);
     if !layout().contains_key(name.as_str()) {
         return Err(format!("no kind \"{kind}\" is registered for version \"{api_version}\""));
     }
+
     let mut object = object(&name, raw, 0)?;
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
@@ -108,6 +110,7 @@ fn object(message: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value
     let mut members = Map::new();
     let Some(fields) = layout().get(message) else { return Ok(members) };
     let mut reader = Reader::new(bytes);
+
     while let Some((number, data)) = reader.field()? {
         let Some(field) = fields.get(&number) else { continue };
         if let Some(kind) = field.kind.strip_prefix("[]") {
@@ -123,17 +126,18 @@ fn object(message: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value
         } else {
             let value = value(field.kind, data, depth)?;
             if field.name == "@" {
-                // Members of an inlined message stand beside the others.
+                // Fields of an inlined message belong to its parent.
                 members.extend(value.as_object().cloned().unwrap_or_default());
             } else if field.optional || !is_zero(&value) {
                 members.insert(field.name.to_owned(), value);
             }
         }
     }
+
     Ok(members)
 }
 
-/// What Go leaves out of JSON.
+/// Whether Go omits a value in JSON.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -185,12 +189,14 @@ fn nested(kind: &'static str, bytes: &[u8], depth: usize) -> Result<Value, Strin
             _ => None,
         })
     };
+
     let chunk = |wanted: u64| {
         fields.iter().find_map(|(number, data)| match data {
             Data::Bytes(bytes) if *number == wanted => Some(*bytes),
             _ => None,
         })
     };
+
     let raw = |bytes: Option<&[u8]>| {
         bytes.map_or(Value::Null, |bytes| serde_json::from_slice(bytes).unwrap_or_default())
     };
@@ -210,7 +216,7 @@ fn nested(kind: &'static str, bytes: &[u8], depth: usize) -> Result<Value, Strin
     }
 }
 
-/// A time, or null for the zero time, which Go writes as one before year 1.
+/// Returns a time, or null for the zero time, which Go encodes as a time before year 1.
 fn time(seconds: i64, nanoseconds: i32, format: &str) -> Value {
     match Timestamp::new(seconds, nanoseconds) {
         Ok(time) if seconds > -62_135_596_800 && (seconds, nanoseconds) != (0, 0) => {
@@ -249,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_that_were_set_count() {
+    fn explicit_zeros_are_preserved() {
         let spec = [chunk(1, b"me"), vec![2 << 3, 15, 5 << 3, 0]].concat();
         let lease = decode(&body("coordination.k8s.io/v1", "Lease", &chunk(2, &spec))).unwrap();
         assert_eq!(
@@ -259,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_bodies_are_refused() {
+    fn damaged_bodies_are_rejected() {
         assert!(decode(b"{}").is_err());
         assert!(decode(&body("v1", "Nope", b"")).is_err());
         let whole = body("v1", "Secret", &chunk(1, b"\x0a\x01s"));

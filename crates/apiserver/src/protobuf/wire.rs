@@ -3,17 +3,17 @@
 /// The data of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'a> {
-    /// A number of variable length.
+    /// A varint.
     Number(u64),
     /// Eight bytes.
     Fixed64(u64),
     /// Four bytes.
     Fixed32(u32),
-    /// A text, a message or plain bytes.
+    /// A string, a message or bytes.
     Bytes(&'a [u8]),
 }
 
-/// Reads fields one after the other.
+/// Reads fields in sequence.
 #[derive(Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -22,7 +22,7 @@ pub struct Reader<'a> {
 const CUT_SHORT: &str = "unexpected EOF";
 
 impl<'a> Reader<'a> {
-    /// Reads from the beginning.
+    /// Reads from the start.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// The next field; nothing at the end.
+    /// Returns the next field; `None` at the end.
     pub fn field(&mut self) -> Result<Option<(u64, Data<'a>)>, String> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -69,10 +69,11 @@ impl<'a> Reader<'a> {
             }
             other => return Err(format!("proto: illegal wireType {other}")),
         };
+
         Ok(Some((tag >> 3, data)))
     }
 
-    /// All fields.
+    /// Returns all fields.
     pub fn all(mut self) -> Result<Vec<(u64, Data<'a>)>, String> {
         let mut fields = Vec::new();
         while let Some(field) = self.field()? {

@@ -1,13 +1,13 @@
-//! The stored form of an object: JSON bytes with a place for the version.
+//! The stored form of an object: JSON bytes with a gap for the version.
 //!
-//! The version of a write is known only when the write happens, under the store's lock, and the object holds it in
-//! its metadata. So an object is serialised before, with a hole there, and the number is put in at the last moment:
-//! what is stored is then the very answer to a `get`.
+//! The version of a write is known only when the write happens, under the store's lock, and the object
+//! contains it in its metadata. An object is therefore serialized before, with a gap, and the number is
+//! inserted at the last moment: the stored bytes are then the exact response to a `get`.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-/// A serialised object that waits for its version.
+/// A serialized object that waits for its version.
 #[derive(Clone, Debug)]
 pub struct Draft {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Serialises an object, `apiVersion` first so that its version is found without parsing.
+    /// Serializes an object, `apiVersion` first, so that its version is found without parsing.
     #[must_use]
     pub fn new(object: &Value) -> Self {
         let mut draft = Self { bytes: Vec::with_capacity(1024), hole: None };
@@ -34,6 +34,7 @@ impl Draft {
                 self.member(&mut first, name, value);
             }
         }
+
         self.name(&mut first, "metadata");
         self.metadata(members.get("metadata").and_then(Value::as_object));
         for (name, value) in members {
@@ -71,7 +72,13 @@ impl Draft {
         write(&mut self.bytes, value);
     }
 
-    /// The finished object.
+    /// Returns the object without its version.
+    #[must_use]
+    pub fn unstamped(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns the object with its version.
     #[must_use]
     pub fn stamp(mut self, version: u64) -> Bytes {
         if let Some(hole) = self.hole {
@@ -85,17 +92,34 @@ impl Draft {
 }
 
 fn write(into: &mut Vec<u8>, value: &Value) {
-    // Writing a value into memory cannot fail: its keys are strings and a Vec takes all.
+    // Serializing into memory cannot fail: the keys are strings, and a Vec accepts all bytes.
     let _ = serde_json::to_writer(into, value);
 }
 
-/// Parses stored bytes. They were written by [`Draft`], so this cannot fail but for a damaged file.
+/// The maximum nesting of a stored object. The parser accepts 127 levels; the rest is for lists, watches and
+/// tables, which contain objects.
+pub const MAX_DEPTH: usize = 120;
+
+/// Whether an object can be read again after it is stored.
+#[must_use]
+pub fn is_readable(object: &Value) -> bool {
+    fn fits(value: &Value, levels: usize) -> bool {
+        match value {
+            Value::Array(items) => levels > 0 && items.iter().all(|item| fits(item, levels - 1)),
+            Value::Object(fields) => levels > 0 && fields.values().all(|field| fits(field, levels - 1)),
+            _ => true,
+        }
+    }
+    fits(object, MAX_DEPTH)
+}
+
+/// Parses stored bytes. They were written by [`Draft`], so this fails only for a damaged file.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_default()
 }
 
-/// Whether stored bytes are of this apiVersion.
+/// Whether stored bytes have this apiVersion.
 #[must_use]
 pub fn has_version(bytes: &[u8], api_version: &str) -> bool {
     bytes
@@ -111,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_put_into_the_metadata() {
+    fn the_version_is_inserted_into_the_metadata() {
         let object = json!({"spec": {"resourceVersion": "no"}, "kind": "A", "apiVersion": "g/v1",
             "metadata": {"name": "x", "resourceVersion": "7", "uid": "u"}});
         let bytes = Draft::new(&object).stamp(42);
@@ -123,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_metadata_gets_one() {
+    fn an_object_without_metadata_gets_metadata() {
         let bytes = Draft::new(&json!({"a": 1})).stamp(3);
         assert_eq!(parse(&bytes), json!({"a": 1, "metadata": {"resourceVersion": "3"}}));
     }

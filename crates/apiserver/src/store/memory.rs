@@ -1,17 +1,20 @@
-//! The store in memory: for tests, and the working set of the durable one.
+//! The in-memory store: for tests, and the working set of the durable store.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::partition::Partition;
 use super::{
-    Compacted, Entry, Event, Expect, Key, Page, Scope, Start, Store, Subscription, Write, WriteError,
+    Compacted, Entry, Event, Expect, Key, Page, Scope, Snapshot, Start, Store, Subscription, Write,
+    WriteError, partition::Partition,
 };
 
-/// Objects in memory behind one lock, which is held for map operations only: never while parsing or serialising.
+/// Objects in memory behind one lock, which is held only for map operations: never while parsing or
+/// serializing.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     state: RwLock<State>,
@@ -20,7 +23,7 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     version: u64,
-    /// Changes before this version are unknown to every resource.
+    /// Changes before this version are unknown for every resource.
     started_at: u64,
     partitions: HashMap<Arc<str>, Partition>,
 }
@@ -43,7 +46,7 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// A store with these objects, as of `version`.
+    /// A store with these objects, at `version`.
     #[must_use]
     pub fn load(version: u64, objects: impl IntoIterator<Item = (Key, Entry)>) -> Self {
         let mut state = State { version, started_at: version, partitions: HashMap::new() };
@@ -61,7 +64,7 @@ impl MemoryStore {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes changes that were decided and numbered elsewhere, in their order.
+    /// Applies changes that were decided and numbered elsewhere, in order.
     pub fn install(&self, changes: impl IntoIterator<Item = (Key, u64, Bytes, bool)>) {
         let mut state = self.lock();
         for (key, version, object, removed) in changes {
@@ -72,13 +75,19 @@ impl MemoryStore {
     }
 }
 
-/// Whether a write may happen over what is stored.
+/// Checks the condition of a write against what is stored.
 #[must_use]
 pub fn allowed(expect: Expect, current: Option<u64>) -> bool {
     match expect {
         Expect::Absent => current.is_none(),
         Expect::Version(version) => current == Some(version),
     }
+}
+
+/// Returns the key of a path inside a resource. No name contains a slash.
+fn key(resource: &Arc<str>, path: &str) -> Key {
+    let (namespace, name) = path.split_once('/').unwrap_or(("", path));
+    Key { resource: Arc::clone(resource), namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
 #[async_trait]
@@ -99,16 +108,30 @@ impl Store for MemoryStore {
         at: Option<u64>,
     ) -> Result<Page, Compacted> {
         let state = self.read();
-        match state.partitions.get(&scope.resource) {
-            Some(partition) => partition.list(scope.namespace.as_deref(), after, limit, at, state.version),
-            None => Ok(Page { version: at.unwrap_or(state.version), ..Page::default() }),
+        if let Some(partition) = state.partitions.get(&scope.resource) {
+            return partition.list(scope.namespace.as_deref(), after, limit, at, state.version);
         }
+        let at = at.unwrap_or(state.version);
+        if at < state.started_at {
+            return Err(Compacted { asked: at, oldest: state.started_at });
+        }
+        Ok(Page { version: at, ..Page::default() })
     }
 
     fn watch(&self, scope: &Scope, start: Start) -> Result<Subscription, Compacted> {
         let mut state = self.lock();
         let version = state.version;
         state.partition(&scope.resource).watch(scope.namespace.as_deref(), start, version)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let state = self.read();
+        let mut partitions: Vec<_> = state.partitions.iter().collect();
+        partitions.sort_by_key(|(resource, _)| Arc::clone(resource));
+        let objects = partitions.into_iter().flat_map(|(resource, partition)| {
+            partition.objects().map(move |(path, entry)| (key(resource, path), entry.clone()))
+        });
+        Snapshot { version: state.version, objects: objects.collect() }
     }
 
     async fn write(&self, write: Write) -> Result<Entry, WriteError> {

@@ -1,11 +1,12 @@
-//! Where objects live: bytes under a key, each with the version that wrote it.
+//! Stores: bytes under a key, each with the version that wrote it.
 //!
-//! A store knows nothing of Kubernetes but three things: one counter numbers all writes, a write is conditional
-//! on the version it was computed from, and changes can be followed from any recent version.
+//! A store knows only three things about Kubernetes: one counter numbers all writes, a write is conditional
+//! on the version that it was computed from, and changes can be watched from any recent version.
 
 pub mod document;
 pub mod memory;
 pub mod partition;
+pub mod queue;
 pub mod sqlite;
 
 use std::sync::{Arc, OnceLock};
@@ -14,23 +15,22 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::Value;
 use snafu::Snafu;
-use tokio::sync::mpsc;
 
-use self::document::Draft;
+use self::{document::Draft, queue::Changes};
 
-/// Which object: a resource (`group/plural`), a namespace (empty for cluster scope) and a name.
+/// The key of an object: a resource (`group/plural`), a namespace (empty for cluster scope) and a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// `group/plural`; every version of a resource shares it.
     pub resource: Arc<str>,
-    /// Empty for an object without namespace.
+    /// Empty for a cluster-scoped object.
     pub namespace: String,
     /// The object's name.
     pub name: String,
 }
 
 impl Key {
-    /// The key inside its resource. Lists are in its order, which is that of the real server's storage keys.
+    /// The key inside its resource. Lists are in this order, which is that of kube-apiserver's storage keys.
     #[must_use]
     pub fn path(&self) -> String {
         if self.namespace.is_empty() {
@@ -41,16 +41,16 @@ impl Key {
     }
 }
 
-/// One object as stored: the JSON a client gets, and the version inside it.
+/// One object as stored: the JSON that a client receives, and the version inside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The write that made these bytes.
+    /// The version of the write.
     pub version: u64,
     /// The whole object as JSON, `metadata.resourceVersion` included.
     pub bytes: Bytes,
 }
 
-/// What must be true of the key for a write to happen.
+/// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// Nothing is stored there.
@@ -62,29 +62,29 @@ pub enum Expect {
 /// One conditional write.
 #[derive(Debug)]
 pub struct Write {
-    /// Where.
+    /// The key.
     pub key: Key,
-    /// On what condition.
+    /// The condition.
     pub expect: Expect,
-    /// The new object, or for a removal the object as its watchers see it go.
+    /// The new object, or for a deletion, the object as watchers see it.
     pub draft: Draft,
-    /// Whether the key is emptied.
+    /// Whether the object is deleted.
     pub remove: bool,
 }
 
-/// Why a write did not happen.
+/// Indicates that a write did not happen.
 #[derive(Debug, Snafu)]
 pub enum WriteError {
-    /// The condition did not hold; here is what is stored instead.
+    /// The condition did not hold.
     #[snafu(display("the stored object is not the expected one"))]
     Unexpected {
-        /// What is there now.
+        /// The stored object.
         current: Option<Entry>,
     },
     /// The store could not make the write durable.
     #[snafu(display("failed to store the object: {message}"))]
     Fail {
-        /// What the database said.
+        /// The error of the database.
         message: String,
     },
 }
@@ -94,7 +94,7 @@ pub enum WriteError {
 pub struct Scope {
     /// `group/plural`.
     pub resource: Arc<str>,
-    /// One namespace only.
+    /// The namespace, if only one is included.
     pub namespace: Option<String>,
 }
 
@@ -103,22 +103,31 @@ pub struct Scope {
 pub struct Page {
     /// The objects with their key paths, in order.
     pub entries: Vec<(String, Entry)>,
-    /// The version all of them were read at.
+    /// The version at which all of them were read.
     pub version: u64,
-    /// How many follow.
+    /// The number of remaining objects.
     pub remaining: usize,
 }
 
-/// One write, as those who follow the resource see it.
+/// All objects of a store at one version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The version of the last write.
+    pub version: u64,
+    /// The objects, in the order of their keys.
+    pub objects: Vec<(Key, Entry)>,
+}
+
+/// One write, as watchers of the resource see it.
 #[derive(Debug)]
 pub struct Event {
     /// The version of the write.
     pub version: u64,
-    /// The object after the write, or as it was removed.
+    /// The object after the write, or as it was when it was deleted.
     pub object: Bytes,
     /// The object before the write.
     pub previous: Option<Entry>,
-    /// Whether the write removed the object.
+    /// Whether the write deleted the object.
     pub removed: bool,
     /// The namespace of the object.
     pub namespace: String,
@@ -129,7 +138,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event of a write.
+    /// Returns the event of a write.
     #[must_use]
     pub fn new(version: u64, key: &Key, object: Bytes, previous: Option<Entry>, removed: bool) -> Self {
         Self {
@@ -144,60 +153,60 @@ impl Event {
         }
     }
 
-    /// The object parsed, once for all watchers that ask.
+    /// Returns the parsed object; it is parsed once for all watchers.
     pub fn parsed(&self) -> &Value {
         self.parsed.get_or_init(|| document::parse(&self.object))
     }
 
-    /// The object before the write, parsed once for all watchers that ask.
+    /// Returns the parsed object before the write; it is parsed once for all watchers.
     pub fn parsed_previous(&self) -> Option<&Value> {
         let previous = self.previous.as_ref()?;
         Some(self.parsed_previous.get_or_init(|| document::parse(&previous.bytes)))
     }
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the objects that are there, then every change.
+    /// Starts with the existing objects, followed by every change.
     Objects,
-    /// With the changes after this version.
+    /// Starts with the changes after this version.
     After(u64),
 }
 
 /// A running watch of a scope.
 #[derive(Debug)]
 pub struct Subscription {
-    /// The objects at the start, if they were asked for.
+    /// The existing objects, if they were requested.
     pub objects: Vec<Entry>,
-    /// Changes since the version asked for.
+    /// The changes since the requested version.
     pub backlog: Vec<Arc<Event>>,
-    /// Changes from now on. It ends when the watcher was too slow.
-    pub changes: mpsc::Receiver<Arc<Event>>,
-    /// The version of the store when the watch began.
+    /// Future changes. The stream ends if the watcher was too slow.
+    pub changes: Changes,
+    /// The version of the store when the watch started.
     pub version: u64,
 }
 
-/// The version asked for is no longer known.
+/// Indicates that the requested version has been compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Snafu)]
-#[snafu(display("version {asked} is compacted, {oldest} is the oldest"))]
+#[snafu(display("version {asked} has been compacted, the oldest available version is {oldest}"))]
 pub struct Compacted {
-    /// What was asked for.
+    /// The requested version.
     pub asked: u64,
-    /// The oldest version that still works.
+    /// The oldest version that is still available.
     pub oldest: u64,
 }
 
-/// A place for objects.
+/// A store of objects.
 ///
-/// Reads never wait: whatever a store does to be durable, its working set is in memory.
+/// Reads never block: however a store makes writes durable, its working set is in memory.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The version of the last write.
+    /// Returns the version of the last write.
     fn version(&self) -> u64;
-    /// One object.
+    /// Returns one object.
     fn get(&self, key: &Key) -> Option<Entry>;
-    /// The objects of a scope after the path `after`, at most `limit` of them, as they were at version `at`.
+    /// Returns at most `limit` objects of a scope after the path `after`, as they were at version `at`.
     fn list(
         &self,
         scope: &Scope,
@@ -205,11 +214,17 @@ pub trait Store: Send + Sync + 'static {
         limit: Option<usize>,
         at: Option<u64>,
     ) -> Result<Page, Compacted>;
-    /// Follows a scope.
+    /// Watches a scope.
     fn watch(&self, scope: &Scope, start: Start) -> Result<Subscription, Compacted>;
-    /// Writes, and answers when the write is as durable as the store makes it.
+    /// Returns all objects. Every write that was acknowledged before is included.
+    fn snapshot(&self) -> Snapshot;
+    /// Writes, and returns once the write is durable.
     async fn write(&self, write: Write) -> Result<Entry, WriteError>;
-    /// Forgets the history of changes made before the last call. Called every few minutes, so that each change can be
-    /// resumed from for at least that long and a quiet server keeps no old versions.
+    /// Compacts the history of changes before the last call. Called every few minutes, so that a watch can
+    /// resume from each change for at least that long, and a quiet server keeps no old versions.
     fn compact(&self);
+    /// Returns why writes fail, if they do.
+    fn problem(&self) -> Option<String> {
+        None
+    }
 }

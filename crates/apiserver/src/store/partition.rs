@@ -1,19 +1,20 @@
 //! The objects, the recent changes and the watchers of one resource.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::ops::Bound;
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    ops::Bound,
+    sync::Arc,
+};
 
-use tokio::sync::mpsc;
+use super::{
+    Compacted, Entry, Event, Page, Start, Subscription,
+    queue::{Sender, queue},
+};
 
-use super::{Compacted, Entry, Event, Page, Start, Subscription};
-
-/// Changes kept for those who resume a watch or continue a list, at most.
+/// The maximum number of changes in the history, from which watches resume and lists continue.
 const HISTORY_EVENTS: usize = 4096;
-/// Bytes of changes kept, at most.
+/// The maximum size of the history in bytes.
 const HISTORY_BYTES: usize = 8 << 20;
-/// Changes a watcher may lag behind before it is cut off; it then begins anew.
-const WATCHER_LAG: usize = HISTORY_EVENTS;
 
 /// One resource.
 #[derive(Debug, Default)]
@@ -23,30 +24,35 @@ pub struct Partition {
     history_bytes: usize,
     /// The newest version that is no longer in the history.
     forgotten: u64,
-    /// What `forgotten` becomes at the next compaction.
+    /// The value of `forgotten` after the next compaction.
     forget_next: u64,
-    watchers: HashMap<Option<String>, Vec<mpsc::Sender<Arc<Event>>>>,
+    watchers: HashMap<Option<String>, Vec<Sender>>,
 }
 
 impl Partition {
-    /// A resource whose changes up to `version` are not known.
+    /// Returns a resource whose changes up to `version` are unknown.
     #[must_use]
     pub fn starting_at(version: u64) -> Self {
         Self { forgotten: version, forget_next: version, ..Self::default() }
     }
 
-    /// One object.
+    /// Returns one object.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&Entry> {
         self.objects.get(path)
     }
 
-    /// Puts an object there without telling anyone: used when a store is loaded.
+    /// Returns all objects with their paths, in order.
+    pub fn objects(&self) -> impl Iterator<Item = (&String, &Entry)> {
+        self.objects.iter()
+    }
+
+    /// Inserts an object without notifying watchers: used when a store is loaded.
     pub fn load(&mut self, path: String, entry: Entry) {
         self.objects.insert(path, entry);
     }
 
-    /// Makes a change and tells those who follow it, and no one else.
+    /// Applies a change and notifies the watchers of its scope.
     pub fn apply(&mut self, event: Event) {
         if event.removed {
             self.objects.remove(&event.path);
@@ -54,15 +60,17 @@ impl Partition {
             let entry = Entry { version: event.version, bytes: event.object.clone() };
             self.objects.insert(event.path.clone(), entry);
         }
+
         let event = Arc::new(event);
         for scope in [None, Some(event.namespace.clone())] {
             if let Some(watchers) = self.watchers.get_mut(&scope) {
-                watchers.retain(|watcher| watcher.try_send(Arc::clone(&event)).is_ok());
+                watchers.retain(|watcher| watcher.send(&event));
                 if watchers.is_empty() {
                     self.watchers.remove(&scope);
                 }
             }
         }
+
         self.history_bytes += event.object.len();
         self.history.push_back(event);
         while self.history.len() > HISTORY_EVENTS || self.history_bytes > HISTORY_BYTES {
@@ -77,7 +85,7 @@ impl Partition {
         }
     }
 
-    /// Forgets what was already old at the last call; `version` is the store's now.
+    /// Compacts what was already old at the last call; `version` is the current version of the store.
     pub fn compact(&mut self, version: u64) {
         while self.history.front().is_some_and(|event| event.version <= self.forget_next) {
             self.forget_oldest();
@@ -94,7 +102,7 @@ impl Partition {
         Ok(())
     }
 
-    /// A page as it was at `at`; `version` is the store's now.
+    /// Returns a page as it was at `at`; `version` is the current version of the store.
     pub fn list(
         &self,
         namespace: Option<&str>,
@@ -110,6 +118,7 @@ impl Partition {
             Some(after) if after >= prefix.as_str() => Bound::Excluded(after),
             _ => Bound::Included(prefix.as_str()),
         };
+
         let within = |path: &str| path.starts_with(&prefix);
         let changed = self.history.back().is_some_and(|event| event.version > at);
         let now =
@@ -117,7 +126,8 @@ impl Partition {
         if !changed {
             return Ok(page(now, limit, at));
         }
-        // The past is the present with the changes since then undone, newest first.
+
+        // The past is the present with the changes since then reverted, newest first.
         let mut then: BTreeMap<&String, &Entry> = now.collect();
         for event in self.history.iter().rev().take_while(|event| event.version > at) {
             if !within(&event.path) || after.is_some_and(|after| event.path.as_str() <= after) {
@@ -128,10 +138,11 @@ impl Partition {
                 None => then.remove(&event.path),
             };
         }
+
         Ok(page(then.into_iter(), limit, at))
     }
 
-    /// Begins to follow the resource.
+    /// Starts watching the resource.
     pub fn watch(
         &mut self,
         namespace: Option<&str>,
@@ -154,7 +165,8 @@ impl Partition {
                 (Vec::new(), backlog)
             }
         };
-        let (sender, changes) = mpsc::channel(WATCHER_LAG);
+
+        let (sender, changes) = queue();
         let watchers = self.watchers.entry(namespace.map(str::to_owned)).or_default();
         watchers.retain(|watcher| !watcher.is_closed());
         watchers.push(sender);

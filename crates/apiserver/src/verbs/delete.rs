@@ -1,47 +1,51 @@
-//! Deleting an object, or many.
+//! Deleting an object or a collection.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use vitistack_schema::{Cause, CauseReason};
 
-use super::list::Filter;
-use super::write::{self, released};
-use crate::kinds::definitions;
-use crate::metadata::{self, FOREGROUND, ORPHAN};
-use crate::registry::Resource;
-use crate::reply::Reply;
-use crate::schema::{Cause, CauseReason};
-use crate::server::{Call, Server};
-use crate::status::Failure;
-use crate::store::{Expect, Key, WriteError};
+use super::{
+    list::Filter,
+    write::{self, released},
+};
+use crate::{
+    kinds::crds,
+    metadata::{self, FOREGROUND, ORPHAN},
+    registry::Resource,
+    reply::Reply,
+    server::{Call, Server},
+    status::Failure,
+    store::{Expect, Key, WriteError},
+};
 
-/// What becomes of the dependents.
+/// The deletion propagation: what happens to the dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// As the object's finalizers say; else they are deleted after it.
+    /// As the object's finalizers specify; else they are deleted after it.
     #[default]
     Default,
     /// They are deleted after it.
     Background,
     /// They are deleted before it.
     Foreground,
-    /// They are kept.
+    /// They are orphaned.
     Orphan,
 }
 
-/// How an object is deleted.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What becomes of the dependents.
+    /// What happens to the dependents.
     pub propagation: Propagation,
-    /// Only if it has this UID.
+    /// The UID that the object must have.
     pub uid: Option<String>,
-    /// Only if it has this version.
+    /// The version that the object must have.
     pub version: Option<String>,
-    /// Whether it is only tried.
+    /// Whether this is a dry run.
     pub dry_run: bool,
 }
 
-fn refused(field: &str, reason: CauseReason, message: String) -> Failure {
+fn rejected(field: &str, reason: CauseReason, message: String) -> Failure {
     Failure::invalid_options("DeleteOptions", &[Cause { field: field.to_owned(), reason, message }])
 }
 
@@ -53,13 +57,14 @@ impl Options {
             let decoded = match call.content_type.split(';').next().unwrap_or_default().trim() {
                 "application/yaml" => crate::body::yaml(&call.body),
                 "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(&call.body)
-                    .map(|value| crate::body::Decoded { value, doubled: Vec::new() }),
+                    .map(|value| crate::body::Decoded { value, duplicates: Vec::new() }),
                 _ => crate::body::json(&call.body),
             };
             let why =
                 |why| Failure::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
             decoded.map_err(why)?.value
         };
+
         let named = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
         if !matches!(named("kind"), "" | "DeleteOptions") {
             return Err(Failure::bad_request(format!(
@@ -68,6 +73,7 @@ impl Options {
                 named("apiVersion")
             )));
         }
+
         call.options.number("gracePeriodSeconds")?;
         let policy =
             body.get("propagationPolicy").and_then(Value::as_str).or(call.options.text("propagationPolicy"));
@@ -78,10 +84,11 @@ impl Options {
             Some(list) if list == &[json!("All")] => true,
             Some(list) if !list.is_empty() => {
                 let message = format!("Unsupported value: {}: supported values: \"All\"", json!(list));
-                return Err(refused("dryRun", CauseReason::FieldValueNotSupported, message));
+                return Err(rejected("dryRun", CauseReason::FieldValueNotSupported, message));
             }
             _ => call.options.dry_run("DeleteOptions")?,
         };
+
         Ok(Self {
             propagation: propagation(policy, orphan)?,
             uid: text("/preconditions/uid"),
@@ -118,7 +125,7 @@ fn propagation(policy: Option<&str>, orphan: Option<bool>) -> Result<Propagation
             let message = format!(
                 "Unsupported value: \"{other}\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
             );
-            return Err(refused("propagationPolicy", CauseReason::FieldValueNotSupported, message));
+            return Err(rejected("propagationPolicy", CauseReason::FieldValueNotSupported, message));
         }
     };
     match (policy, orphan) {
@@ -126,7 +133,7 @@ fn propagation(policy: Option<&str>, orphan: Option<bool>) -> Result<Propagation
             let message = format!(
                 "Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set"
             );
-            Err(refused("propagationPolicy", CauseReason::FieldValueInvalid, message))
+            Err(rejected("propagationPolicy", CauseReason::FieldValueInvalid, message))
         }
         (None, Some(true)) => Ok(Propagation::Orphan),
         (None, Some(false)) => Ok(Propagation::Background),
@@ -134,8 +141,9 @@ fn propagation(policy: Option<&str>, orphan: Option<bool>) -> Result<Propagation
     }
 }
 
-/// The object as a deletion leaves it: with a time of deletion, and with what has to happen first as finalizers.
-fn marked(resource: &Resource, old: &Value, propagation: Propagation, now: Timestamp) -> Value {
+/// Returns the object as a deletion leaves it: with a deletion timestamp and the finalizers of its
+/// propagation.
+fn mark_deleted(resource: &Resource, old: &Value, propagation: Propagation, now: Timestamp) -> Value {
     let mut new = old.clone();
     let finalizers = metadata::texts(old, "finalizers");
     let (foreground, orphan) = match propagation {
@@ -144,11 +152,13 @@ fn marked(resource: &Resource, old: &Value, propagation: Propagation, now: Times
         Propagation::Background => (false, false),
         Propagation::Default => (finalizers.contains(&FOREGROUND), finalizers.contains(&ORPHAN)),
     };
+
     let mut wanted: Vec<Value> = finalizers
         .iter()
         .filter(|name| **name != FOREGROUND && **name != ORPHAN)
         .map(|name| json!(name))
         .collect();
+
     wanted.extend(orphan.then(|| json!(ORPHAN)));
     wanted.extend(foreground.then(|| json!(FOREGROUND)));
     let fields = metadata::fields(&mut new);
@@ -158,16 +168,18 @@ fn marked(resource: &Resource, old: &Value, propagation: Propagation, now: Times
         let fields = metadata::fields(&mut new);
         fields.insert("deletionTimestamp".to_owned(), metadata::time(now).into());
         fields.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
-        if generation > 0 && &*resource.storage != definitions::STORED_IN {
+        if generation > 0 && &*resource.storage != crds::STORED_IN {
             fields.insert("generation".to_owned(), (generation + 1).into());
         }
     }
-    if &*resource.storage == definitions::STORED_IN {
-        definitions::begin_deletion(&mut new, now);
+
+    if &*resource.storage == crds::STORED_IN {
+        crds::begin_deletion(&mut new, now);
     }
-    if matches!(&*resource.storage, "/namespaces" | definitions::STORED_IN) {
+    if matches!(&*resource.storage, "/namespaces" | crds::STORED_IN) {
         metadata::fields(&mut new).remove("deletionGracePeriodSeconds");
     }
+
     if &*resource.storage == "/namespaces"
         && let Some(members) = new.as_object_mut()
     {
@@ -176,16 +188,17 @@ fn marked(resource: &Resource, old: &Value, propagation: Propagation, now: Times
             status.insert("phase".to_owned(), json!("Terminating"));
         }
     }
-    metadata::tidy(&mut new);
+
+    metadata::remove_empty(&mut new);
     new
 }
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Debug)]
 pub enum Deleted {
-    /// The object is gone; as it was last.
+    /// The object was deleted; its last state.
     Gone(Value),
-    /// It waits for its finalizers; as it is now.
+    /// It waits for its finalizers; its current state.
     Waiting(Value),
 }
 
@@ -202,7 +215,7 @@ pub async fn remove(
         };
         let old = resource.read_stored(&entry.bytes);
         options.check(resource, &old)?;
-        let new = marked(resource, &old, options.propagation, server.now());
+        let new = mark_deleted(resource, &old, options.propagation, server.now());
         let gone = released(&new);
         if options.dry_run {
             return Ok(if gone { Deleted::Gone(old) } else { Deleted::Waiting(new) });
@@ -210,7 +223,7 @@ pub async fn remove(
         if !gone && new == old {
             return Ok(Deleted::Waiting(old));
         }
-        // Watchers see the object go as it was; a namespace is always marked first.
+        // Watchers see the last state of the object; a namespace is always marked first.
         let last = if gone && &*resource.storage != "/namespaces" { &old } else { &new };
         match write::store(server, resource, key, Expect::Version(entry.version), last, Some(&old), gone)
             .await
@@ -223,7 +236,7 @@ pub async fn remove(
     }
 }
 
-/// Deletes the object named.
+/// Deletes the requested object.
 pub async fn delete(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let options = Options::parse(call)?;
     let resource = &call.resource;
@@ -232,9 +245,10 @@ pub async fn delete(server: &Server, call: &Call) -> Result<Reply, Failure> {
         let why = "this namespace may not be deleted";
         return Err(Failure::forbidden(resource.subject(), call.name(), why));
     }
+
     match remove(server, resource, &call.key(), &options).await? {
         Deleted::Waiting(object) => Ok(Reply::value(super::get::shaped(server, call, object))),
-        Deleted::Gone(object) if resource.kind_rules().is_some_and(|kind| kind.answers_deleted) => {
+        Deleted::Gone(object) if resource.kind_rules().is_some_and(|kind| kind.returns_deleted) => {
             Ok(Reply::value(super::get::shaped(server, call, object)))
         }
         Deleted::Gone(object) => {
@@ -252,7 +266,7 @@ pub async fn delete(server: &Server, call: &Call) -> Result<Reply, Failure> {
     }
 }
 
-/// An object as a list shows it: those of built-in kinds do not say their kind.
+/// Returns an object as a list shows it: those of built-in kinds have no `apiVersion` and `kind`.
 #[must_use]
 pub fn listed(call: &Call, mut object: Value) -> Value {
     if let Some(members) = object.as_object_mut().filter(|_| call.resource.kind_rules().is_some()) {
@@ -262,7 +276,7 @@ pub fn listed(call: &Call, mut object: Value) -> Value {
     object
 }
 
-/// Deletes the objects a list would show, and answers with them as they were.
+/// Deletes the objects that a list would return, and responds with their last state.
 pub async fn delete_collection(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let options = Options::parse(call)?;
     let filter = Filter::parse(call)?;
@@ -270,17 +284,19 @@ pub async fn delete_collection(server: &Server, call: &Call) -> Result<Reply, Fa
     let mut deleted = Vec::new();
     for (_, entry) in page.entries {
         let object = call.resource.read_stored(&entry.bytes);
-        if !filter.takes(&object) {
+        if !filter.matches(&object) {
             continue;
         }
         let key = crate::registry::key(&call.resource, &object);
         match remove(server, &call.resource, &key, &options).await {
             Err(failure) if failure.reason == "NotFound" => {}
             Err(failure) => return Err(failure),
-            // Their texts, which are shared with the store: parsed, a large collection would fill the memory.
+            // The stored JSON, which is shared with the store: parsed, a large collection would exhaust the
+            // memory.
             Ok(_) => deleted.push(entry.bytes),
         }
     }
+
     let mut list = json!({"resourceVersion": server.store.version().to_string()});
     if let Some(members) = list.as_object_mut()
         && call.resource.kind_rules().is_none()
@@ -290,9 +306,9 @@ pub async fn delete_collection(server: &Server, call: &Call) -> Result<Reply, Fa
     Ok(Reply::bytes(super::list::joined(call, deleted.iter(), &list)))
 }
 
-/// Removes an object at once, finalizers or not: for those whose time is over.
-pub async fn purge(server: &Server, resource: &Resource, key: &Key) {
-    let Some(entry) = server.store.get(key) else { return };
+/// Deletes an object immediately, regardless of finalizers, if it still has this version.
+pub async fn purge(server: &Server, resource: &Resource, key: &Key, version: u64) {
+    let Some(entry) = server.store.get(key).filter(|entry| entry.version == version) else { return };
     let old = resource.read_stored(&entry.bytes);
     let result =
         write::store(server, resource, key, Expect::Version(entry.version), &old, Some(&old), true).await;

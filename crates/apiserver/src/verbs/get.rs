@@ -3,13 +3,15 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::reply::{Form, Reply};
-use crate::server::{Call, Server};
-use crate::status::Failure;
-use crate::store::Entry;
-use crate::table::{Include, partial};
+use crate::{
+    reply::{Form, Reply},
+    server::{Call, Server},
+    status::Failure,
+    store::Entry,
+    table::{Include, partial},
+};
 
-/// Answers with one object in the form the client takes.
+/// Responds with one object in the negotiated representation.
 pub fn get(server: &Server, call: &Call) -> Result<Reply, Failure> {
     check_include(call)?;
     if let Some(asked) = call.options.text("resourceVersion") {
@@ -27,7 +29,7 @@ pub fn get(server: &Server, call: &Call) -> Result<Reply, Failure> {
     Ok(answer(server, call, &entry))
 }
 
-/// One stored object in the form the client takes.
+/// Returns one stored object in the negotiated representation.
 pub fn answer(server: &Server, call: &Call, entry: &Entry) -> Reply {
     if call.accept.form == Form::Object && call.resource.serves_as_stored(&entry.bytes) {
         return Reply::bytes(entry.bytes.clone());
@@ -35,7 +37,7 @@ pub fn answer(server: &Server, call: &Call, entry: &Entry) -> Reply {
     Reply::value(shaped(server, call, call.resource.read_stored(&entry.bytes)))
 }
 
-/// One object in the form the client takes.
+/// Returns one object in the negotiated representation.
 #[must_use]
 pub fn shaped(server: &Server, call: &Call, object: Value) -> Value {
     match call.accept.form {
@@ -49,7 +51,7 @@ pub fn shaped(server: &Server, call: &Call, object: Value) -> Value {
     }
 }
 
-/// Refuses a word for what a table carries along that is none.
+/// Rejects an unknown value of `includeObject`.
 pub fn check_include(call: &Call) -> Result<(), Failure> {
     match call.options.text("includeObject") {
         Some(other)
@@ -63,7 +65,7 @@ pub fn check_include(call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// What of each object a table carries along.
+/// Returns the part of each object that a table includes.
 #[must_use]
 pub fn include(call: &Call) -> Include {
     match call.options.text("includeObject") {
@@ -73,7 +75,7 @@ pub fn include(call: &Call) -> Include {
     }
 }
 
-/// A stored object as JSON text in the version asked for.
+/// Returns a stored object as JSON in the requested version.
 #[must_use]
 pub fn text(call: &Call, bytes: &Bytes) -> Bytes {
     if call.resource.serves_as_stored(bytes) {

@@ -1,27 +1,31 @@
-//! Reading many objects, whole or in pages.
+//! Reading many objects, at once or in pages.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD},
+};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use vitistack_schema::Cause;
 
-use crate::reply::{Form, Reply};
-use crate::schema::Cause;
-use crate::selector::{FieldSelector, LabelSelector, SelectorError};
-use crate::server::{Call, Server};
-use crate::status::Failure;
-use crate::store::{Compacted, Entry, Page};
+use crate::{
+    reply::{Form, Reply},
+    selector::{FieldSelector, LabelSelector, SelectorError},
+    server::{Call, Server},
+    status::Failure,
+    store::{Compacted, Entry, Page},
+};
 
-/// The name of the encoding of continue tokens.
+/// The encoding of continue tokens.
 const ENCODING: &str = "meta.k8s.io/v1";
-/// Takes tokens whose last letter says more than it should, as Go does.
+/// Accepts tokens with trailing bits in their last character, as Go does.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&base64::alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// How long a list waits for a version that is not there yet, as Kubernetes does.
+/// How long a list waits for a version that has not been reached yet, as in Kubernetes.
 const WAIT_FOR_VERSION: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// Which objects of a scope are meant.
+/// The selectors of a request.
 #[derive(Debug, Default)]
 pub struct Filter {
     labels: LabelSelector,
@@ -29,7 +33,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The selectors of a request.
+    /// Parses the selectors of a request.
     pub fn parse(call: &Call) -> Result<Self, Failure> {
         let labels = LabelSelector::parse(call.options.text("labelSelector").unwrap_or_default())?;
         let mut fields = call.options.text("fieldSelector").unwrap_or_default().to_owned();
@@ -42,20 +46,20 @@ impl Filter {
         Ok(Self { labels, fields })
     }
 
-    /// Whether it takes all.
+    /// Whether they match everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether it takes an object.
+    /// Whether they match an object.
     #[must_use]
-    pub fn takes(&self, object: &Value) -> bool {
+    pub fn matches(&self, object: &Value) -> bool {
         self.labels.matches(object) && self.fields.matches(object)
     }
 }
 
-/// The 400 for a field selector. Kinds that have no fields of their own share the words for it.
+/// Returns the 400 response for a field selector. Kinds without selectable fields share one message.
 fn selector_failure(call: &Call, error: &SelectorError) -> Failure {
     match error {
         SelectorError::FindField { field }
@@ -68,7 +72,7 @@ fn selector_failure(call: &Call, error: &SelectorError) -> Failure {
     }
 }
 
-/// The 400 for a version that is no number.
+/// Returns the 400 response for a version that is not a number.
 #[must_use]
 pub fn bad_version(text: &str) -> Failure {
     Failure::bad_request(format!(
@@ -76,7 +80,7 @@ pub fn bad_version(text: &str) -> Failure {
     ))
 }
 
-/// Where a list goes on: the version of its first page and the last key seen.
+/// The continuation of a list: the version of its first page and the last key.
 #[derive(Debug, PartialEq, Eq)]
 struct Continue {
     version: u64,
@@ -96,6 +100,7 @@ impl Continue {
         let bytes = LENIENT.decode(text.trim_end_matches('=')).map_err(|error| bad(&error.to_string()))?;
         let token = crate::body::json(&bytes).map_err(|why| bad(&why))?.value;
         let encoding = token.get("v").and_then(Value::as_str).unwrap_or_default();
+
         if encoding != ENCODING {
             return Err(bad(&format!("server does not recognize this encoded version {encoding}")));
         }
@@ -103,6 +108,7 @@ impl Continue {
         if version == 0 {
             return Err(bad(&format!("incorrect encoded start resourceVersion 0 (version {ENCODING})")));
         }
+
         let start = token.get("start").and_then(Value::as_str).unwrap_or_default();
         if start.is_empty() {
             return Err(bad(&format!("encoded start key empty (version {ENCODING})")));
@@ -111,14 +117,14 @@ impl Continue {
     }
 }
 
-struct Question {
+struct ListRequest {
     filter: Filter,
     limit: Option<usize>,
     from: Option<Continue>,
     at: Option<u64>,
 }
 
-/// What `resourceVersion` and its companions may say together.
+/// Validates the combination of `resourceVersion` and related parameters.
 pub fn check_version_options(call: &Call, watching: bool) -> Result<(), Failure> {
     let how = call.options.text("resourceVersionMatch");
     let initial = call.options.flag("sendInitialEvents").is_some();
@@ -127,6 +133,7 @@ pub fn check_version_options(call: &Call, watching: bool) -> Result<(), Failure>
     let unsupported =
         |how: &str, supported: &[&str]| Cause::not_supported("resourceVersionMatch", &json!(how), supported);
     let mut causes = Vec::new();
+
     if watching && initial && how != Some("NotOlderThan") {
         causes.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
     }
@@ -151,13 +158,14 @@ pub fn check_version_options(call: &Call, watching: bool) -> Result<(), Failure>
             causes.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
         }
     }
+
     if !watching && initial {
         causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
     if causes.is_empty() { Ok(()) } else { Err(Failure::invalid_options("ListOptions", &causes)) }
 }
 
-async fn question(server: &Server, call: &Call) -> Result<Question, Failure> {
+async fn parse_request(server: &Server, call: &Call) -> Result<ListRequest, Failure> {
     check_version_options(call, false)?;
     let filter = Filter::parse(call)?;
     let limit = call
@@ -165,24 +173,27 @@ async fn question(server: &Server, call: &Call) -> Result<Question, Failure> {
         .number("limit")?
         .and_then(|limit| usize::try_from(limit).ok())
         .filter(|limit| *limit > 0);
+
     call.options.number("timeoutSeconds")?;
     let from = call.options.text("continue").map(Continue::decode).transpose()?;
     let asked = call.options.text("resourceVersion");
     if from.is_some() && asked.is_some_and(|asked| asked != "0") {
         return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
     }
+
     let asked = asked.map(|text| text.parse::<u64>().map_err(|_| bad_version(text))).transpose()?;
     if let Some(asked) = asked {
         wait_for(server, asked).await?;
     }
+
     let exact = call.options.text("resourceVersionMatch") == Some("Exact")
-        // Kubernetes takes a limit with a version as exact unless told otherwise.
+        // Kubernetes treats a limit with a version as exact unless `resourceVersionMatch` is set.
         || (limit.is_some() && call.options.text("resourceVersionMatch").is_none());
     let at = match &from {
         Some(from) => Some(from.version),
         None => asked.filter(|asked| exact && *asked > 0),
     };
-    Ok(Question { filter, limit, from, at })
+    Ok(ListRequest { filter, limit, from, at })
 }
 
 async fn wait_for(server: &Server, asked: u64) -> Result<(), Failure> {
@@ -198,8 +209,8 @@ async fn wait_for(server: &Server, asked: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn expired(_: Compacted, question: &Question) -> Failure {
-    let text = if question.from.is_some() {
+fn expired(_: Compacted, request: &ListRequest) -> Failure {
+    let text = if request.from.is_some() {
         "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
     } else {
         "The resourceVersion for the provided list is too old."
@@ -207,61 +218,65 @@ fn expired(_: Compacted, question: &Question) -> Failure {
     Failure::expired(text)
 }
 
-/// Answers with the objects of a scope.
+/// Responds with the objects of a scope.
 pub async fn list(server: &Server, call: &Call) -> Result<Reply, Failure> {
     super::get::check_include(call)?;
-    let question = question(server, call).await?;
-    let after = question.from.as_ref().map(|from| from.after.as_str());
-    // With a filter the limit counts what it takes, so the store cannot apply it.
-    let limit = question.limit.filter(|_| question.filter.is_empty());
+    let request = parse_request(server, call).await?;
+    let after = request.from.as_ref().map(|from| from.after.as_str());
+    // With a selector, the limit counts the matching objects, so the store cannot apply it.
+    let limit = request.limit.filter(|_| request.filter.is_empty());
     let scope = call.scope();
-    let page = match server.store.list(&scope, after, limit, question.at) {
+    let page = match server.store.list(&scope, after, limit, request.at) {
         Ok(page) => page,
         Err(compacted) => {
-            let mut failure = expired(compacted, &question);
-            if let Some(from) = &question.from {
+            let mut failure = expired(compacted, &request);
+            if let Some(from) = &request.from {
                 let rest = Continue { version: server.store.version(), after: from.after.clone() };
                 failure.continuation = Some(rest.encode());
             }
             return Err(failure);
         }
     };
-    Ok(answer(server, call, page, &question))
+
+    Ok(answer(server, call, page, &request))
 }
 
-fn answer(server: &Server, call: &Call, page: Page, question: &Question) -> Reply {
+fn answer(server: &Server, call: &Call, page: Page, request: &ListRequest) -> Reply {
     let version = page.version;
     let mut remaining = page.remaining;
     let mut entries = page.entries;
     let mut last = None;
-    if !question.filter.is_empty() {
-        let mut kept = Vec::new();
+    if !request.filter.is_empty() {
+        let mut matching = Vec::new();
         let mut cut = false;
         for (path, entry) in entries {
-            if !question.filter.takes(&call.resource.read_stored(&entry.bytes)) {
+            if !request.filter.matches(&call.resource.read_stored(&entry.bytes)) {
                 continue;
             }
-            if question.limit.is_some_and(|limit| kept.len() == limit) {
+            if request.limit.is_some_and(|limit| matching.len() == limit) {
                 cut = true;
                 break;
             }
-            kept.push((path, entry));
+            matching.push((path, entry));
         }
-        entries = kept;
+        entries = matching;
         remaining = usize::from(cut);
     }
+
     if remaining > 0 {
         last = entries.last().map(|(path, _)| Continue { version, after: path.clone() }.encode());
     }
-    let counted = (question.filter.is_empty() && last.is_some()).then_some(remaining);
+    let counted = (request.filter.is_empty() && last.is_some()).then_some(remaining);
     let mut metadata = list_metadata(version, last.as_deref(), counted);
+
     if call.accept.form == Form::Object
         && call.resource.kind_rules().is_none()
         && let Some(members) = metadata.as_object_mut()
     {
-        // Kubernetes prints it for custom resources even where there is none.
+        // Kubernetes prints it for custom resources even if it is empty.
         members.entry("continue").or_insert_with(|| json!(""));
     }
+
     let entries: Vec<Entry> = entries.into_iter().map(|(_, entry)| entry).collect();
     shaped(server, call, &entries, &metadata)
 }
@@ -279,7 +294,7 @@ fn list_metadata(version: u64, token: Option<&str>, remaining: Option<usize>) ->
     metadata
 }
 
-/// A list in the form the client takes.
+/// Returns a list in the negotiated representation.
 fn shaped(server: &Server, call: &Call, entries: &[Entry], metadata: &Value) -> Reply {
     let objects = || entries.iter().map(|entry| call.resource.read_stored(&entry.bytes));
     match call.accept.form {
@@ -300,7 +315,7 @@ fn shaped(server: &Server, call: &Call, entries: &[Entry], metadata: &Value) -> 
     }
 }
 
-/// A list as text, made of the stored texts.
+/// Returns a list as JSON, assembled from the stored JSON.
 pub fn joined<'a>(call: &Call, objects: impl Iterator<Item = &'a Bytes>, metadata: &Value) -> Bytes {
     let resource = &call.resource;
     let mut text = Vec::with_capacity(4096);
@@ -309,8 +324,9 @@ pub fn joined<'a>(call: &Call, objects: impl Iterator<Item = &'a Bytes>, metadat
         resource.list_kind,
         resource.api_version()
     );
+
     text.extend_from_slice(head.as_bytes());
-    // Items of built-in kinds do not say their kind; that is Kubernetes' way.
+    // Items of built-in kinds have no `apiVersion` and `kind`, as in Kubernetes.
     let bare = format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",", resource.api_version(), resource.kind);
     for (index, bytes) in objects.enumerate() {
         if index > 0 {
@@ -329,6 +345,7 @@ pub fn joined<'a>(call: &Call, objects: impl Iterator<Item = &'a Bytes>, metadat
             None => text.extend_from_slice(&object),
         }
     }
+
     text.extend_from_slice(b"]}");
     Bytes::from(text)
 }
@@ -338,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn continue_tokens_come_back() {
+    fn continue_tokens_round_trip() {
         let token = Continue { version: 7, after: "a/b".to_owned() };
         assert_eq!(Continue::decode(&token.encode()).unwrap(), token);
         let rows = [

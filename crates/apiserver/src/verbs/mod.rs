@@ -1,4 +1,4 @@
-//! One file for each verb.
+//! The verbs, one file each.
 
 pub mod create;
 pub mod delete;
@@ -7,23 +7,27 @@ pub mod list;
 pub mod patch;
 pub mod scale;
 pub mod update;
+mod validate;
 pub mod watch;
 pub mod write;
 
 use serde_json::Value;
 
-use crate::server::Call;
-use crate::status::Failure;
+use crate::{server::Call, status::Failure};
 
-/// The object in the body, as its kind has it, and what there is to warn of.
+/// Returns the object in the body, defaulted by its kind, and warnings.
 fn read(call: &Call, writer: &write::Writer) -> Result<(Value, Vec<String>), Failure> {
+    crate::blocking::for_size(writer.size, || decode(call, writer))
+}
+
+fn decode(call: &Call, writer: &write::Writer) -> Result<(Value, Vec<String>), Failure> {
     let resource = &call.resource;
     let decoded =
         crate::body::object(&resource.kind, resource.kind_rules().is_some(), &call.content_type, &call.body)?;
     let mut object = decoded.value;
-    write::check_kind(resource, &object, &call.body)?;
-    write::check_types(resource, &object)?;
+    validate::check_kind(resource, &object, &call.body)?;
+    validate::check_types(resource, &object)?;
     write::set_kind(resource, &mut object);
-    let warnings = write::unknown_fields(resource, writer.validation, &decoded.doubled, &mut object)?;
+    let warnings = validate::unknown_fields(resource, writer.validation, &decoded.duplicates, &mut object)?;
     Ok((object, warnings))
 }

@@ -1,24 +1,25 @@
-//! The scale subresource: one number of an object under a name all clients know.
+//! The scale subresource: the replicas of an object in a form that all clients know.
 
 use serde_json::{Value, json};
+use vitistack_schema::{Cause, CauseReason, go_type, managed_fields, patch::PatchKind};
 
 use super::write::{self, Proposal, Writer};
-use crate::managed_fields;
-use crate::metadata;
-use crate::patch::PatchKind;
-use crate::registry::ScalePaths;
-use crate::reply::Reply;
-use crate::schema::{Cause, CauseReason, go_type};
-use crate::server::{Call, Server};
-use crate::status::Failure;
-use crate::table;
+use crate::{
+    metadata,
+    registry::ScalePaths,
+    reply::Reply,
+    server::{Call, Server},
+    status::Failure,
+    table,
+};
 
-/// The scale of an object.
+/// Returns the scale of an object.
 fn scale_of(paths: &ScalePaths, object: &Value) -> Result<Value, Failure> {
     let number = |path: &str| table::find(object, path).first().and_then(|value| value.as_i64());
     let Some(wanted) = number(&paths.spec) else {
         return Err(Failure::internal(&format!("the spec replicas field \"{}\" does not exist", paths.spec)));
     };
+
     let mut status = json!({"replicas": number(&paths.status).unwrap_or_default()});
     let selector = paths.selector.as_ref().and_then(|path| table::find(object, path).first()?.as_str());
     if let (Some(selector), Some(members)) =
@@ -26,6 +27,7 @@ fn scale_of(paths: &ScalePaths, object: &Value) -> Result<Value, Failure> {
     {
         members.insert("selector".to_owned(), selector.into());
     }
+
     let mut fields = json!({});
     if let Some(members) = fields.as_object_mut() {
         for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -35,15 +37,15 @@ fn scale_of(paths: &ScalePaths, object: &Value) -> Result<Value, Failure> {
             }
         }
     }
+
     Ok(json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": fields,
         "spec": {"replicas": wanted}, "status": status,
     }))
 }
 
-/// What is wrong with the numbers and the selector a scale would show; a write of the status is not judged by the
-/// wanted number.
-pub fn faults(paths: &ScalePaths, object: &Value, status: bool) -> Vec<Cause> {
+/// Validates the numbers and the selector of a scale; a write of the status ignores the desired number.
+pub fn validate(paths: &ScalePaths, object: &Value, status: bool) -> Vec<Cause> {
     let fault = |path: &str, value: &Value, why: &str| Cause::invalid(path, value, why);
     let mut causes = Vec::new();
     for path in [&paths.spec, &paths.status].into_iter().skip(usize::from(status)) {
@@ -61,6 +63,7 @@ pub fn faults(paths: &ScalePaths, object: &Value, status: bool) -> Vec<Cause> {
             },
         }
     }
+
     if let Some(path) = &paths.selector
         && let Err(why) = nested(object, path, "string")
     {
@@ -69,16 +72,17 @@ pub fn faults(paths: &ScalePaths, object: &Value, status: bool) -> Vec<Cause> {
     causes
 }
 
-/// The value a path leads to, if it is of the Go type wanted.
+/// Returns the value at a path, if it has the expected Go type.
 fn nested<'a>(object: &'a Value, path: &str, wanted: &str) -> Result<Option<&'a Value>, String> {
     let wrong = |upto: &str, value: &Value, wanted: &str| {
         let printed = match value {
-            Value::Object(fields) => crate::patch::print_map(fields),
+            Value::Object(fields) => vitistack_schema::patch::print_map(fields),
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
         Err(format!("{upto} accessor error: {printed} is of the type {}, expected {wanted}", go_type(value)))
     };
+
     let mut value = object;
     let mut walked = String::new();
     for name in path.split('.').filter(|name| !name.is_empty()) {
@@ -93,6 +97,7 @@ fn nested<'a>(object: &'a Value, path: &str, wanted: &str) -> Result<Option<&'a 
             other => return wrong(&walked, other, "map[string]interface{}"),
         }
     }
+
     if go_type(value) == wanted { Ok(Some(value)) } else { wrong(&walked, value, wanted) }
 }
 
@@ -100,13 +105,13 @@ fn paths(call: &Call) -> Result<&ScalePaths, Failure> {
     call.resource.scale.as_ref().ok_or_else(Failure::no_resource)
 }
 
-/// Reads the scale.
+/// Returns the scale.
 pub fn get(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let entry = server.store.get(&call.key()).ok_or_else(|| call.not_found())?;
     Ok(Reply::value(scale_of(paths(call)?, &call.resource.read_stored(&entry.bytes))?))
 }
 
-/// Sets the number a path of names leads to.
+/// Sets the number at a path of names.
 fn set(object: &mut Value, path: &str, number: i64) {
     let mut value = object;
     for name in path.split('.').filter(|name| !name.is_empty()) {
@@ -119,7 +124,7 @@ fn set(object: &mut Value, path: &str, number: i64) {
     *value = number.into();
 }
 
-/// Replaces the scale by the one in the body.
+/// Replaces the scale with the one in the body.
 pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let scale = crate::body::object("Scale", false, &call.content_type, &call.body)?.value;
     if scale.get("kind") != Some(&json!("Scale")) {
@@ -131,31 +136,41 @@ pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
     change(server, call, &writer, |_| Ok(scale.clone())).await
 }
 
-/// Changes the scale by the patch in the body.
+/// Returns the object that is applied to the scale.
+fn applied(call: &Call) -> Result<Value, Failure> {
+    let decoded = crate::body::yaml(&call.body);
+    decoded
+        .map(|decoded| decoded.value)
+        .map_err(|why| Failure::bad_request(format!("error decoding YAML: {why}")))
+}
+
+/// Applies the patch in the body to the scale.
 pub async fn patch(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let writer = Writer::of(call, "PatchOptions")?;
     let kind = PatchKind::from_content_type(&call.content_type);
     if kind == Some(PatchKind::Apply) {
-        // Kubernetes cannot apply the scale of a custom resource.
+        super::patch::check_type(&applied(call)?, "autoscaling/v1", "Scale")?;
+        // Kubernetes does not support applying the scale of a custom resource.
         return Err(Failure::plain(format!(
             "failed to convert new object ({}/{}; autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid group/version: autoscaling/v1",
             call.namespace(),
             call.name()
         )));
     }
+
     let json = kind == Some(PatchKind::Json);
     change(server, call, &writer, |current| {
         let patched = if json {
-            crate::patch::json(current, &call.body)
+            vitistack_schema::patch::json(current, &call.body)
         } else {
-            crate::patch::merge(current, &call.body)
+            vitistack_schema::patch::merge(current, &call.body)
         };
         patched.map_err(|error| super::patch::patch_failure(&error))
     })
     .await
 }
 
-/// Whether any manager owns the field a path leads to.
+/// Whether any manager owns the field at a path.
 fn owned(object: &Value, path: &str) -> bool {
     let managers = object.pointer("/metadata/managedFields").and_then(Value::as_array);
     managers.into_iter().flatten().any(|manager| {
@@ -174,7 +189,7 @@ async fn change(
     let paths = paths(call)?;
     let propose = |old: &Value| {
         let current = scale_of(paths, old).or_else(|failure| {
-            // A scale may be set where there is none yet.
+            // A scale may be set where it is absent.
             let mut object = old.clone();
             set(&mut object, &paths.spec, 0);
             scale_of(paths, &object).map_err(|_| failure)
@@ -198,7 +213,7 @@ async fn change(
         if !owned(old, &paths.spec) {
             return Ok(Proposal { object, managed: true, warnings: Vec::new() });
         }
-        // A number that has an owner changes it, but the time of that is not kept.
+        // The ownership of a number that has an owner is updated, but without the time.
         let api_version = call.resource.api_version();
         let write = managed_fields::Write {
             manager: &writer.manager,
@@ -209,6 +224,7 @@ async fn change(
         managed_fields::update(Some(old), &mut object, &write, call.resource.schema());
         Ok(Proposal { object, managed: true, warnings: Vec::new() })
     };
+
     let written = write::change(server, &call.resource, &call.key(), writer, propose).await?;
     Ok(Reply::value(scale_of(paths, &written.object)?))
 }

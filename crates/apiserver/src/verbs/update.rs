@@ -1,16 +1,18 @@
-//! Replacing an object, or its status.
+//! Updating an object or its status.
 
 use serde_json::Value;
+use vitistack_schema::{Cause, CauseReason};
 
 use super::write::{self, Proposal, Writer};
-use crate::metadata;
-use crate::registry::Resource;
-use crate::reply::Reply;
-use crate::schema::{Cause, CauseReason};
-use crate::server::{Call, Server};
-use crate::status::Failure;
+use crate::{
+    metadata,
+    registry::Resource,
+    reply::Reply,
+    server::{Call, Server},
+    status::Failure,
+};
 
-/// Replaces the object named by the one in the body.
+/// Replaces the requested object with the one in the body.
 pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
     let resource = &call.resource;
     let writer = Writer::of(call, "UpdateOptions")?;
@@ -19,6 +21,7 @@ pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
     metadata::fields(&mut object).insert("name".to_owned(), call.name().into());
     write::set_namespace(&mut object, call.namespace())?;
     let key = call.key();
+
     if server.store.get(&key).is_none() && resource.create_on_update() && writer.subresource.is_empty() {
         check_uid(resource, &object, &without_uid(&object))?;
         metadata::fields(&mut object).remove("resourceVersion");
@@ -28,11 +31,13 @@ pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
         written.warnings = warnings;
         return Ok(write::answer(server, call, written));
     }
+
     let propose = |old: &Value| {
         check_uid(resource, &object, old)?;
         check_version(resource, &object, old)?;
         Ok(Proposal { object: object.clone(), managed: false, warnings: Vec::new() })
     };
+
     let mut written = write::change(server, resource, &key, &writer, propose)
         .await
         .map_err(|failure| failure.after(&warnings))?;
@@ -40,7 +45,7 @@ pub async fn update(server: &Server, call: &Call) -> Result<Reply, Failure> {
     Ok(write::answer(server, call, written))
 }
 
-/// The 400 for an object that does not say its name.
+/// Returns the 400 response for an object without a name.
 pub fn undeterminable(call: &Call) -> Failure {
     Failure::bad_request(format!(
         "the name of the object ({} based on URL) was undeterminable: name must be provided",
@@ -48,7 +53,7 @@ pub fn undeterminable(call: &Call) -> Failure {
     ))
 }
 
-/// The object must be the one of the path.
+/// Checks that the object has the name of the path.
 pub fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
     let name = metadata::text(object, "name");
     if name.is_empty() {
@@ -63,11 +68,11 @@ pub fn check_name(call: &Call, object: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An update made from an older object is refused.
+/// Rejects an update that was computed from an older version.
 pub fn check_version(resource: &Resource, object: &Value, old: &Value) -> Result<(), Failure> {
     let name = metadata::text(old, "name");
     let given = metadata::text(object, "resourceVersion");
-    // Kubernetes knows no version 0: it stands for none.
+    // Version 0 means no version.
     if matches!(given, "" | "0") {
         if resource.unconditional_update() {
             return Ok(());
@@ -79,6 +84,7 @@ pub fn check_version(resource: &Resource, object: &Value, old: &Value) -> Result
         };
         return Err(Failure::invalid(resource.subject(), name, &[cause]));
     }
+
     if given.parse::<u64>().is_err() {
         return Err(Failure::plain(format!("strconv.ParseUint: parsing \"{given}\": invalid syntax")));
     }
@@ -88,7 +94,7 @@ pub fn check_version(resource: &Resource, object: &Value, old: &Value) -> Result
     Ok(())
 }
 
-/// What is compared with an object where there is none yet.
+/// Returns the placeholder for an object that does not exist yet.
 fn without_uid(object: &Value) -> Value {
     let mut object = object.clone();
     metadata::fields(&mut object).remove("uid");

@@ -1,7 +1,6 @@
-//! Following objects.
+//! Watching objects.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -10,15 +9,20 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, interval_at, sleep_until};
 
 use super::list::{Filter, check_version_options};
-use crate::reply::{Form, Payload, Reply};
-use crate::server::{Call, Server};
-use crate::status::Failure;
-use crate::store::{Entry, Event, Start, Subscription};
+use crate::{
+    reply::{Form, Payload, Reply},
+    server::{Call, Server},
+    status::Failure,
+    store::{Entry, Event, Start, Subscription},
+};
 
-/// How long a watch lasts that names no limit.
+/// The duration of a watch without a timeout.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(40);
 
-/// What turns changes of the store into the lines of one watch.
+/// The maximum duration of a watch, whatever the client asks for.
+const MAX_TIMEOUT: Duration = Duration::from_hours(24);
+
+/// Converts changes of the store to the lines of one watch.
 struct Lines {
     server: Arc<Server>,
     call: Call,
@@ -47,7 +51,7 @@ impl Lines {
         if self.call.accept.form == Form::Table
             && let Some(members) = shaped.as_object_mut()
         {
-            // The headings come with the first line alone.
+            // Only the first line has column definitions.
             if std::mem::replace(&mut self.columns_sent, true) {
                 members.insert("columnDefinitions".to_owned(), Value::Null);
             }
@@ -60,27 +64,29 @@ impl Lines {
 
     fn added(&mut self, entry: &Entry) -> Option<Bytes> {
         let taken =
-            self.filter.is_empty() || self.filter.takes(&self.call.resource.read_stored(&entry.bytes));
+            self.filter.is_empty() || self.filter.matches(&self.call.resource.read_stored(&entry.bytes));
         taken.then(|| self.line("ADDED", &entry.bytes, Some(entry.version)))
     }
 
-    /// The line of a change, if this watch sees it: an object that no longer fits the filter is deleted for it, one that
-    /// begins to fit is added.
+    /// Returns the line of a change, if this watch sees it: an object that no longer matches is deleted for
+    /// it, one that starts to match is added.
     fn changed(&mut self, event: &Event) -> Option<Bytes> {
         let (before, after) = if self.filter.is_empty() {
             (event.previous.is_some(), !event.removed)
         } else {
-            let fits = |value: &Value| self.filter.takes(value);
+            let fits = |value: &Value| self.filter.matches(value);
             (event.parsed_previous().is_some_and(fits), !event.removed && fits(event.parsed()))
         };
+
         let kind = match (before, after) {
             (false, false) => return None,
             (false, true) => "ADDED",
             (true, true) => "MODIFIED",
             (true, false) => "DELETED",
         };
+
         if kind == "DELETED" && !event.removed {
-            // What left the filter is shown as it was inside it, with the version at which it left.
+            // An object that no longer matches is shown as it last matched, with the version of the change.
             let mut last = event.parsed_previous().cloned().unwrap_or_default();
             crate::metadata::fields(&mut last)
                 .insert("resourceVersion".to_owned(), event.version.to_string().into());
@@ -95,6 +101,7 @@ impl Lines {
         if initial_end && let Some(members) = metadata.as_object_mut() {
             members.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
         }
+
         let object = match self.call.accept.form {
             Form::Object => {
                 let mut empty = json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata});
@@ -119,6 +126,7 @@ impl Lines {
                 table
             }
         };
+
         Bytes::from(format!("{}\n", json!({"type": "BOOKMARK", "object": object})))
     }
 }
@@ -127,7 +135,7 @@ fn error_line(failure: &Failure) -> Bytes {
     Bytes::from(format!("{}\n", json!({"type": "ERROR", "object": failure.to_value()})))
 }
 
-/// Begins a watch.
+/// Starts a watch.
 pub fn watch(server: &Arc<Server>, call: &Call) -> Result<Reply, Failure> {
     check_version_options(call, true)?;
     let filter = Filter::parse(call)?;
@@ -137,20 +145,24 @@ pub fn watch(server: &Arc<Server>, call: &Call) -> Result<Reply, Failure> {
             "resourceVersion: Invalid value: \"{asked}\": strconv.ParseUint: parsing \"{asked}\": invalid syntax"
         ))
     })?;
+
     let initial = call.options.flag("sendInitialEvents");
     let bookmarks = call.options.flag("allowWatchBookmarks") == Some(true);
     if initial == Some(true) && !bookmarks {
-        // Taken, but then nothing marks the end of the objects.
+        // Accepted, but nothing marks the end of the initial objects then.
         tracing::debug!("a watch asks for initial events without bookmarks");
     }
+
     let seconds = call.options.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
     let timeout = seconds.filter(|seconds| *seconds > 0).map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+    let timeout = timeout.min(MAX_TIMEOUT);
     let start = match initial {
         Some(true) => Start::Objects,
         Some(false) if asked == 0 => Start::After(server.store.version()),
         _ if asked == 0 => Start::Objects,
         _ => Start::After(asked),
     };
+
     let subscription = match server.store.watch(&call.scope(), start) {
         Ok(subscription) => subscription,
         Err(compacted) => {
@@ -159,6 +171,7 @@ pub fn watch(server: &Arc<Server>, call: &Call) -> Result<Reply, Failure> {
             return Ok(Reply::new(http::StatusCode::OK, Payload::Stream(Body::from(line))));
         }
     };
+
     let lines = Lines { server: Arc::clone(server), call: copy(call), filter, columns_sent: false };
     let stream = follow(lines, subscription, bookmarks, initial == Some(true), timeout);
     Ok(Reply::new(http::StatusCode::OK, Payload::Stream(Body::from_stream(stream))))
@@ -181,8 +194,8 @@ struct Following {
     subscription: Subscription,
     deadline: Instant,
     bookmarks: Option<Interval>,
-    /// The version the client has been told of.
-    told: u64,
+    /// The last version that was sent to the client.
+    sent_version: u64,
 }
 
 fn follow(
@@ -197,16 +210,18 @@ fn follow(
     let every = lines.server.bookmarks_every;
     let mut first: Vec<Bytes> = objects.iter().filter_map(|entry| lines.added(entry)).collect();
     first.extend(backlog.iter().filter_map(|event| lines.changed(event)));
+
     if initial && bookmarks {
         first.push(lines.bookmark(subscription.version, true));
     }
     let following = Following {
-        told: subscription.version,
+        sent_version: subscription.version,
         lines,
         subscription,
         deadline: Instant::now() + timeout,
         bookmarks: bookmarks.then(|| interval_at(Instant::now() + every, every)),
     };
+
     let changes = stream::unfold(following, |mut following| async move {
         let chunk = following.next().await?;
         Some((chunk, following))
@@ -214,7 +229,7 @@ fn follow(
     stream::iter(joined(first)).chain(changes).map(Ok)
 }
 
-/// Lines written together cost one chunk.
+/// Lines that are sent together share one chunk.
 fn joined(lines: Vec<Bytes>) -> Option<Bytes> {
     if lines.is_empty() {
         return None;
@@ -227,7 +242,7 @@ fn joined(lines: Vec<Bytes>) -> Option<Bytes> {
 }
 
 impl Following {
-    /// The next lines; nothing when the watch is over.
+    /// Returns the next lines; `None` when the watch has ended.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let bookmark = async {
@@ -244,10 +259,11 @@ impl Following {
                     self.take_waiting(&mut lines);
                 }
                 _ = bookmark => {
-                    // Every change up to this version is in the queue already, for the store sends under its lock.
+                    // Every change up to this version is already in the queue, because the store sends under
+                    // its lock.
                     let version = self.lines.server.store.version();
                     self.take_waiting(&mut lines);
-                    let version = version.max(self.told);
+                    let version = version.max(self.sent_version);
                     lines.push(self.lines.bookmark(version, false));
                 }
                 () = sleep_until(self.deadline) => return None,
@@ -259,12 +275,12 @@ impl Following {
     }
 
     fn take(&mut self, event: &Event, lines: &mut Vec<Bytes>) {
-        self.told = event.version;
+        self.sent_version = event.version;
         lines.extend(self.lines.changed(event));
     }
 
     fn take_waiting(&mut self, lines: &mut Vec<Bytes>) {
-        while let Ok(event) = self.subscription.changes.try_recv() {
+        while let Some(event) = self.subscription.changes.try_recv() {
             self.take(&event, lines);
         }
     }

@@ -1,41 +1,43 @@
-//! What every write does to an object before it is stored, and the loop that stores it.
+//! The common path of all writes: preparing an object, and the loop that stores it.
 //!
-//! No lock is held while an object is computed: it is read, the new one is computed from it, and the store takes it only
-//! if what was read is still there.
+//! No lock is held while an object is computed: it is read, the new one is computed from it, and the store
+//! accepts it only if the stored version has not changed.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use vitistack_schema::{Cause, CauseReason, managed_fields};
 
-use crate::managed_fields;
-use crate::metadata;
-use crate::names::NameStyle;
-use crate::registry::Resource;
-use crate::request::FieldValidation;
-use crate::schema::{Cause, CauseReason};
-use crate::server::{Call, Server};
-use crate::status::Failure;
-use crate::store::document::Draft;
-use crate::store::{Entry, Expect, Key, Write, WriteError};
+use super::validate;
+use crate::{
+    blocking, metadata,
+    registry::Resource,
+    request::FieldValidation,
+    server::{Call, Server},
+    status::Failure,
+    store::{Entry, Expect, Key, Write, WriteError, document::Draft},
+};
 
-/// How often a write is computed again when others write the same object.
+/// The number of attempts of a write when others write the same object.
 const ATTEMPTS: usize = 100;
 
-/// Who writes, and how.
+/// The origin and the options of a write.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    /// The manager of the fields written.
+    /// The field manager.
     pub manager: String,
-    /// The subresource written through, empty for the object itself.
+    /// The subresource, empty for the object itself.
     pub subresource: String,
-    /// Whether the write is only tried.
+    /// Whether this is a dry run.
     pub dry_run: bool,
-    /// How strictly fields are taken.
+    /// How unknown and duplicate fields are handled.
     pub validation: FieldValidation,
+    /// The size of the body.
+    pub size: usize,
 }
 
 impl Writer {
-    /// The writer of a request; `options` is the kind its options have in errors.
+    /// Returns the writer of a request; `options` is the kind of its options in errors.
     pub fn of(call: &Call, options: &str) -> Result<Self, Failure> {
         let manager = call.options.manager(&call.user_agent);
         if manager.len() > 128 {
@@ -46,20 +48,23 @@ impl Writer {
             };
             return Err(Failure::invalid_options(options, &[cause]));
         }
+
         if let Some((at, bad)) = manager.char_indices().find(|(_, character)| character.is_control()) {
             let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(bad));
             let cause = Cause::invalid("fieldManager", &json!(manager), &detail);
             return Err(Failure::invalid_options(options, &[cause]));
         }
+
         Ok(Self {
             manager: manager.to_owned(),
             subresource: call.target.subresource.clone().unwrap_or_default(),
             dry_run: call.options.dry_run(options)?,
             validation: call.options.field_validation(options)?,
+            size: call.body.len(),
         })
     }
 
-    /// The server itself, writing a subresource.
+    /// Returns the writer for the server itself, which writes a subresource.
     #[must_use]
     pub fn server(subresource: &str) -> Self {
         Self {
@@ -67,139 +72,25 @@ impl Writer {
             subresource: subresource.to_owned(),
             dry_run: false,
             validation: FieldValidation::Ignore,
+            size: 0,
         }
     }
 }
 
-/// What a write left behind.
+/// The result of a write.
 #[derive(Debug)]
 pub struct Written {
     /// The object.
     pub object: Value,
-    /// Its stored bytes, unless it was not stored.
+    /// Its stored bytes, if it was stored.
     pub entry: Option<Entry>,
-    /// Texts for `Warning` headers.
+    /// The texts of `Warning` headers.
     pub warnings: Vec<String>,
-    /// Whether it did not exist before.
+    /// Whether it was created.
     pub created: bool,
 }
 
-/// Refuses or notes fields the schema does not know.
-pub fn unknown_fields(
-    resource: &Resource,
-    validation: FieldValidation,
-    doubled: &[String],
-    object: &mut Value,
-) -> Result<Vec<String>, Failure> {
-    let unknown = resource.schema().prune(object);
-    let doubled = doubled.iter().map(|path| format!("duplicate field \"{path}\""));
-    let findings = doubled.chain(unknown.iter().map(|path| format!("unknown field \"{path}\""))).collect();
-    judge_findings(resource, validation, findings)
-}
-
-/// Refuses findings, returns them as warnings, or drops them.
-pub fn judge_findings(
-    resource: &Resource,
-    validation: FieldValidation,
-    findings: Vec<String>,
-) -> Result<Vec<String>, Failure> {
-    if validation == FieldValidation::Ignore {
-        return Ok(Vec::new());
-    }
-    if validation == FieldValidation::Strict && !findings.is_empty() {
-        return Err(Failure::bad_request(format!(
-            "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {findings}",
-            kind = resource.kind,
-            version = resource.version,
-            findings = findings.join(", "),
-        )));
-    }
-    Ok(findings)
-}
-
-/// Checks that an object is of the resource's kind and version.
-pub fn check_kind(resource: &Resource, object: &Value, body: &[u8]) -> Result<(), Failure> {
-    let member = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (member("apiVersion"), member("kind"));
-    let built_in = resource.kind_rules().is_some();
-    if built_in && (kind.is_empty() || api_version.is_empty()) {
-        // Kubernetes fills in what the path says.
-        return Ok(());
-    }
-    if kind.is_empty() {
-        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body));
-        return Err(crate::body::unrecognized(&resource.kind, &why, body));
-    }
-    if let Some(why) = kind_problem(resource, object) {
-        let version = api_version.rsplit('/').next().unwrap_or_default();
-        let handled = format!("{kind} in version \"{version}\" cannot be handled as a {}", resource.kind);
-        return Err(Failure::bad_request(format!("{handled}: {why}")));
-    }
-    if api_version != resource.api_version() {
-        return Err(Failure::bad_request(format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({})",
-            resource.api_version()
-        )));
-    }
-    if kind != resource.kind {
-        let subject = crate::status::Subject { group: &resource.group, name: kind };
-        let cause = Cause {
-            field: "kind".to_owned(),
-            reason: CauseReason::FieldValueInvalid,
-            message: format!("Invalid value: \"{kind}\": must be {}", resource.kind),
-        };
-        return Err(Failure::invalid(subject, metadata::text(object, "name"), &[cause]));
-    }
-    Ok(())
-}
-
-/// Why an object is not of a built-in kind, in the words of Go's decoder; custom resources are judged elsewhere.
-pub fn kind_problem(resource: &Resource, object: &Value) -> Option<String> {
-    resource.kind_rules()?;
-    let member = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (member("apiVersion"), member("kind"));
-    if kind.is_empty()
-        || api_version.is_empty()
-        || (api_version == resource.api_version() && kind == resource.kind)
-    {
-        return None;
-    }
-    let version = api_version.rsplit('/').next().unwrap_or_default();
-    let Some(known) = crate::kinds::all().find(|known| known.kind == kind && known.stored_as == api_version)
-    else {
-        return Some(format!(
-            "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:111\""
-        ));
-    };
-    // It is decoded as what it says it is before it is found to be something else.
-    let group = match resource.group.as_str() {
-        "" => "core",
-        group => group.split('.').next().unwrap_or_default(),
-    };
-    type_problem(&Resource::built_in(known), object).or_else(|| {
-        Some(format!("converting ({version}.{kind}) to ({group}.{}): unknown conversion", resource.kind))
-    })
-}
-
-/// What of a built-in kind has a type it cannot have, in the words of Go's decoder.
-pub fn type_problem(resource: &Resource, object: &Value) -> Option<String> {
-    resource.kind_rules()?;
-    let faults = built_in_faults(resource, object, None);
-    let fault = faults.iter().find(|fault| fault.reason == CauseReason::FieldValueTypeInvalid)?;
-    Some(undecodable(resource, fault))
-}
-
-/// Refuses metadata of types it cannot have.
-pub fn check_types(resource: &Resource, object: &Value) -> Result<(), Failure> {
-    let built_in = resource.kind_rules().is_some();
-    let problem = metadata::type_problem(object, built_in);
-    let embedded = || (!built_in).then(|| resource.schema().embedded_type_problem(object)).flatten();
-    let Some(why) = problem.or_else(embedded) else { return Ok(()) };
-    let (kind, version) = (&resource.kind, &resource.version);
-    Err(Failure::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")))
-}
-
-/// Sets the members that say what an object is.
+/// Sets `apiVersion` and `kind`.
 pub fn set_kind(resource: &Resource, object: &mut Value) {
     if let Some(members) = object.as_object_mut() {
         members.insert("apiVersion".to_owned(), resource.api_version().into());
@@ -207,7 +98,8 @@ pub fn set_kind(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Puts the namespace of the path into the object, or refuses a different one. Without one in the path it is dropped.
+/// Sets the namespace of the path in the object, or rejects a different one. Without one in the path, it is
+/// removed.
 pub fn set_namespace(object: &mut Value, namespace: &str) -> Result<(), Failure> {
     match metadata::text(object, "namespace") {
         given if given == namespace => {}
@@ -226,115 +118,7 @@ pub fn set_namespace(object: &mut Value, namespace: &str) -> Result<(), Failure>
     Ok(())
 }
 
-/// Says what is wrong with an object by the rules of its kind; returns the faults that an update may keep.
-pub fn judge(
-    resource: &Resource,
-    object: &Value,
-    old: Option<&Value>,
-    subresource: &str,
-) -> Result<Vec<String>, Failure> {
-    let mut causes = Vec::new();
-    let mut passed = Vec::new();
-    match old {
-        None => causes.extend(metadata::problems(object, resource.name_style(), resource.namespaced)),
-        // Kubernetes judges the metadata of an update twice, once in general and once for the kind, and lists all it found.
-        Some(old) => {
-            causes.extend(metadata::problems(object, NameStyle::Segment, resource.namespaced));
-            causes.extend(metadata::update_problems(object, old));
-            causes.extend(metadata::update_problems(object, old));
-        }
-    }
-    match resource.kind_rules() {
-        Some(kind) => {
-            let faults = built_in_faults(resource, object, old);
-            if let Some(fault) =
-                faults.iter().find(|fault| fault.reason == CauseReason::FieldValueTypeInvalid)
-            {
-                let (kind, version, why) = (&resource.kind, &resource.version, undecodable(resource, fault));
-                return Err(Failure::bad_request(format!(
-                    "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
-                )));
-            }
-            causes.extend(faults);
-            if !matches!(kind.kind, "CustomResourceDefinition" | "Event") {
-                let finalizers = metadata::texts(object, "finalizers");
-                causes.extend(metadata::unqualified_finalizers("metadata.finalizers", &finalizers));
-            }
-            causes.extend((kind.validate)(object, old));
-        }
-        None => causes.extend(custom_faults(resource, object, old, subresource == "status", &mut passed)),
-    }
-    if causes.is_empty() {
-        return Ok(passed);
-    }
-    Err(Failure::invalid(resource.kind_subject(), metadata::text(object, "name"), &causes).after(&passed))
-}
-
-/// What is wrong with a custom resource; `passed` gets the faults that an update may keep.
-fn custom_faults(
-    resource: &Resource,
-    object: &Value,
-    old: Option<&Value>,
-    status: bool,
-    passed: &mut Vec<String>,
-) -> Vec<Cause> {
-    let scale = resource.scale.as_ref();
-    let mut causes = scale.map(|paths| super::scale::faults(paths, object, status)).unwrap_or_default();
-    let verdict = resource.schema().judge(object, old, status);
-    causes.extend(verdict.causes);
-    passed.extend(verdict.passed.iter().map(ToString::to_string));
-    causes
-}
-
-/// What the schema of a built-in kind says. Members that Kubernetes prints as null are not there for it.
-fn built_in_faults(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut object = object.clone();
-    resource.schema().default(&mut object);
-    let mut faults = resource.schema().validate(&object, old);
-    // A member that Go needs not be told is empty; which may not be is for the rules of the kind.
-    faults.retain(|fault| fault.reason != CauseReason::FieldValueRequired);
-    faults
-}
-
-/// A value of the wrong type is not even an object of its kind.
-fn undecodable(resource: &Resource, fault: &Cause) -> String {
-    let kind = &resource.kind;
-    let (wanted, found) = fault
-        .message
-        .split_once("must be of type ")
-        .and_then(|(_, rest)| rest.split_once(": "))
-        .map_or(("", ""), |(wanted, found)| (wanted, found.trim_matches('"')));
-    // Go names the member that is a map, not what is inside.
-    let field = fault.field.split_once("data.").map_or(fault.field.as_str(), |_| "data");
-    if wanted == crate::schema::QUANTITY {
-        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-            .to_owned()
-    } else if wanted == "byte" && found.parse::<f64>().is_err() {
-        let alphabet = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
-        let at = found.bytes().position(|byte| !alphabet(byte)).unwrap_or(found.len() / 4 * 4);
-        format!("illegal base64 data at input byte {at}")
-    } else {
-        let found = match found {
-            "integer" => "number",
-            "boolean" => "bool",
-            digits if digits.parse::<f64>().is_ok() || digits == "int64" => "number",
-            other => other,
-        };
-        let wanted = match wanted {
-            "byte" => "[]uint8",
-            "integer" => "int32",
-            "boolean" => "bool",
-            "object" if field == "data" && kind != "Secret" => "map[string]string",
-            "object" if matches!(field, "data" | "binaryData") => "map[string][]uint8",
-            other => other,
-        };
-        // The members of a spec are those of a Go struct of its own.
-        let part = if field.starts_with("spec.") { "Spec" } else { "" };
-        format!("json: cannot unmarshal {found} into Go struct field {kind}{part}.{field} of type {wanted}")
-    }
-}
-
-/// Sets defaults. An apply to a custom resource keeps its nulls, for they are not decoded again.
+/// Sets defaults. An apply to a custom resource keeps its nulls, because it is not decoded again.
 pub fn fill_in(resource: &Resource, object: &mut Value, applied: bool) {
     if applied && resource.kind_rules().is_none() {
         resource.schema().fill(object);
@@ -343,9 +127,10 @@ pub fn fill_in(resource: &Resource, object: &mut Value, applied: bool) {
     }
 }
 
-/// Turns the object an update asks for into the one to store: what the update may not change is carried over, defaults are
-/// set, fields get their manager, the generation counts. With it come warnings of faults that were let pass. `managed` is set when the fields have their managers already.
-pub fn settle_update(
+/// Converts the requested object of an update to the object to store: immutable fields are copied, defaults
+/// are set, field managers are recorded, and the generation is incremented. Returns it with warnings about
+/// ratcheted errors. `managed` is set if the fields already have managers.
+pub fn prepare_update(
     resource: &Resource,
     writer: &Writer,
     mut new: Value,
@@ -355,12 +140,13 @@ pub fn settle_update(
 ) -> Result<(Value, Vec<String>), Failure> {
     set_kind(resource, &mut new);
     new = restrict(resource, &writer.subresource, new, old);
-    metadata::carry_over(&mut new, old);
+    metadata::copy_immutable(&mut new, old);
     fill_in(resource, &mut new, managed);
     if let Some(kind) = resource.kind_rules() {
         (kind.default)(&mut new);
         kind.show(&mut new);
     }
+
     if !managed {
         own_fields(resource, writer, &mut new, Some(old), now);
     }
@@ -369,16 +155,18 @@ pub fn settle_update(
     {
         (kind.prepare)(&mut new, Some(old));
     }
-    metadata::tidy(&mut new);
-    if resource.counts_generations() && !same_but(&new, old, resource.status) {
+
+    metadata::remove_empty(&mut new);
+    if resource.counts_generations() && !differs_only_in_metadata(&new, old, resource.status) {
         let generation = metadata::generation(old) + 1;
         metadata::fields(&mut new).insert("generation".to_owned(), generation.into());
     }
-    let passed = judge(resource, &new, Some(old), &writer.subresource)?;
-    Ok((new, passed))
+
+    let ratcheted = validate::validate(resource, &new, Some(old), &writer.subresource)?;
+    Ok((new, ratcheted))
 }
 
-/// Works out who owns which field after a write that is no apply.
+/// Computes the field ownership after a write that is not an apply.
 pub fn own_fields(
     resource: &Resource,
     writer: &Writer,
@@ -394,10 +182,11 @@ pub fn own_fields(
         api_version: &api_version,
         time: &time,
     };
+
     managed_fields::update(old, new, &write, resource.schema());
 }
 
-/// Keeps an update inside what its subresource may change.
+/// Restricts an update to what its subresource may change.
 fn restrict(resource: &Resource, subresource: &str, mut new: Value, old: &Value) -> Value {
     let take = |from: &Value, name: &str, into: &mut Value| {
         if let Some(members) = into.as_object_mut() {
@@ -407,6 +196,7 @@ fn restrict(resource: &Resource, subresource: &str, mut new: Value, old: &Value)
             };
         }
     };
+
     match subresource {
         "" if resource.status => take(old, "status", &mut new),
         "status" if resource.kind_rules().is_some() => take(old, "spec", &mut new),
@@ -431,18 +221,19 @@ fn restrict(resource: &Resource, subresource: &str, mut new: Value, old: &Value)
         }
         _ => {}
     }
+
     new
 }
 
-/// Whether two objects differ in nothing but metadata, and status where it is apart.
-fn same_but(new: &Value, old: &Value, without_status: bool) -> bool {
+/// Whether two objects are equal except for metadata, and except for status where it is a subresource.
+fn differs_only_in_metadata(new: &Value, old: &Value, without_status: bool) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
     let counts =
         |name: &&String| name.as_str() != "metadata" && !(without_status && name.as_str() == "status");
     new.keys().chain(old.keys()).filter(counts).all(|name| new.get(name) == old.get(name))
 }
 
-/// Whether an update changes nothing: the times at which managers wrote do not count.
+/// Whether an update changes nothing: the times of managed fields are ignored.
 fn unchanged(new: &Value, old: &Value) -> bool {
     if new == old {
         return true;
@@ -460,7 +251,7 @@ fn unchanged(new: &Value, old: &Value) -> bool {
     stripped(new) == stripped(old)
 }
 
-/// Whether nothing keeps an object that is being deleted.
+/// Whether an object that is being deleted has no finalizers left.
 #[must_use]
 pub fn released(object: &Value) -> bool {
     let kept_by_spec = object.get("kind") == Some(&json!("Namespace"))
@@ -469,7 +260,7 @@ pub fn released(object: &Value) -> bool {
     metadata::deleting(object) && metadata::texts(object, "finalizers").is_empty() && !kept_by_spec
 }
 
-/// Stores an object, or removes it; the bytes stored are answered with it.
+/// Stores or deletes an object, and returns it with the stored bytes.
 pub async fn store(
     server: &Server,
     resource: &Resource,
@@ -487,26 +278,27 @@ pub async fn store(
     Ok((object, entry))
 }
 
-/// The failure of a store.
+/// Converts the error of a store.
 #[must_use]
 pub fn store_failure(error: &WriteError) -> Failure {
     Failure::internal(&error.to_string())
 }
 
-/// What an update computes: the object to store, whether its fields have managers already, and warnings.
+/// The result of computing an update: the object to store, whether its fields already have managers, and
+/// warnings.
 #[derive(Debug)]
 pub struct Proposal {
     /// The object.
     pub object: Value,
-    /// Whether server-side apply has set the managers.
+    /// Whether server-side apply has already set the managers.
     pub managed: bool,
-    /// Texts for `Warning` headers.
+    /// The texts of `Warning` headers.
     pub warnings: Vec<String>,
 }
 
-/// Changes a stored object: computes the new one from the one stored, until no one came between.
+/// Updates a stored object: computes the new object from the stored one, and retries on conflict.
 ///
-/// `check` is called first, with the stored version, and may refuse; `propose` computes the new object.
+/// `check` is called first, with the stored version, and may reject; `propose` computes the new object.
 pub async fn change(
     server: &Server,
     resource: &Resource,
@@ -519,14 +311,17 @@ pub async fn change(
             return Err(Failure::not_found(resource.subject(), &key.name));
         };
         let old = resource.read_stored(&entry.bytes);
-        let mut proposal = propose(&old)?;
-        proposal.warnings.extend(metadata::unique_owners(&mut proposal.object));
-        let mut warnings = proposal.warnings;
-        let (new, passed) =
-            settle_update(resource, writer, proposal.object, &old, proposal.managed, server.now())
-                .map_err(|failure| failure.after(&warnings))?;
-        warnings.extend(passed);
-        warnings.extend(metadata::warnings(&new, Some(&old)));
+        let (new, warnings) = blocking::for_size(writer.size.max(entry.bytes.len()), || {
+            let mut proposal = propose(&old)?;
+            proposal.warnings.extend(metadata::unique_owners(&mut proposal.object));
+            let mut warnings = proposal.warnings;
+            let (new, ratcheted) =
+                prepare_update(resource, writer, proposal.object, &old, proposal.managed, server.now())
+                    .map_err(|failure| failure.after(&warnings))?;
+            warnings.extend(ratcheted);
+            warnings.extend(metadata::warnings(&new, Some(&old)));
+            Ok::<_, Failure>((new, warnings))
+        })?;
         let remove = released(&new);
         if !remove && unchanged(&new, &old) {
             return Ok(Written { object: old, entry: Some(entry), warnings, created: false });
@@ -534,7 +329,8 @@ pub async fn change(
         if writer.dry_run {
             return Ok(Written { object: new, entry: None, warnings, created: false });
         }
-        // An object that goes is not written once more: watchers see it as it was, the client as it would have been.
+        // An object that is deleted is not written again: watchers see its last state, the client the
+        // requested one.
         let last = if remove { &old } else { &new };
         match store(server, resource, key, Expect::Version(entry.version), last, Some(&old), remove).await {
             Ok(_) if remove => {
@@ -553,7 +349,7 @@ pub async fn change(
     Err(Failure::modified(resource.subject(), &key.name))
 }
 
-/// Changes a stored object on behalf of the server itself; an object that is gone is left alone.
+/// Updates a stored object on behalf of the server itself; an object that no longer exists is ignored.
 pub async fn amend(
     server: &Server,
     resource: &Resource,
@@ -567,6 +363,7 @@ pub async fn amend(
         amend(&mut object);
         Ok(Proposal { object, managed: false, warnings: Vec::new() })
     };
+
     if let Err(failure) = change(server, resource, key, &writer, propose).await
         && failure.reason != "NotFound"
     {
@@ -574,7 +371,7 @@ pub async fn amend(
     }
 }
 
-/// The stored text, if the client takes it as it is.
+/// Returns the stored JSON, if the client accepts it unchanged.
 #[must_use]
 pub fn as_stored(call: &Call, written: &Written) -> Option<Bytes> {
     let entry = written.entry.as_ref()?;
@@ -582,7 +379,7 @@ pub fn as_stored(call: &Call, written: &Written) -> Option<Bytes> {
     (plain && call.resource.serves_as_stored(&entry.bytes)).then(|| entry.bytes.clone())
 }
 
-/// The answer to a write.
+/// Returns the response to a write.
 pub fn answer(server: &Server, call: &Call, written: Written) -> crate::reply::Reply {
     let code = if written.created { http::StatusCode::CREATED } else { http::StatusCode::OK };
     let payload = match as_stored(call, &written) {

@@ -3,30 +3,31 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::world::{APPLY, MAPS, MERGE, WIDGETS, World, map, widget};
+use crate::harness::{APPLY, MAPS, MERGE, TestServer, WIDGETS, map, widget};
 
 #[tokio::test]
-async fn a_new_object_gets_what_the_server_decides() {
-    let world = World::with_widgets().await;
-    let (code, object) = world.post(WIDGETS, widget("a")).await;
+async fn the_server_sets_the_metadata_of_a_new_object() {
+    let server = TestServer::with_widgets().await;
+    let (code, object) = server.post(WIDGETS, widget("a")).await;
     assert_eq!(code, StatusCode::CREATED);
     assert_eq!(object["metadata"]["generation"], 1);
     assert_eq!(object["metadata"]["namespace"], "default");
     assert_eq!(object["spec"], json!({"color": "red", "size": 3}));
     assert_eq!(object["metadata"]["uid"].as_str().map(str::len), Some(36));
-    let (_, read) = world.get(&format!("{WIDGETS}/a")).await;
+    let (_, read) = server.get(&format!("{WIDGETS}/a")).await;
     assert_eq!(read, object);
 }
 
 #[tokio::test]
-async fn wrong_creates_are_refused_in_the_words_of_kubernetes() {
-    let world = World::with_widgets().await;
-    world.post(WIDGETS, widget("taken")).await;
+async fn invalid_creates_are_rejected_as_by_kubernetes() {
+    let server = TestServer::with_widgets().await;
+    server.post(WIDGETS, widget("taken")).await;
     let with = |pointer: &str, value: Value| {
         let mut object = widget("a");
         *object.pointer_mut(pointer).unwrap() = value;
         object
     };
+
     let mut versioned = widget("a");
     versioned["metadata"]["resourceVersion"] = json!("5");
     let mut elsewhere = widget("a");
@@ -65,16 +66,17 @@ async fn wrong_creates_are_refused_in_the_words_of_kubernetes() {
             "Widget in version \"v1\" cannot be handled as a Widget: json: cannot unmarshal number into Go struct field ObjectMeta.name of type string",
         ),
     ];
+
     for (body, code, message) in rows {
-        let (found, status) = world.post(WIDGETS, body).await;
+        let (found, status) = server.post(WIDGETS, body).await;
         assert_eq!((found.as_u16(), status["message"].as_str().unwrap()), (code, message));
         assert_eq!(status["kind"], "Status");
     }
 }
 
 #[tokio::test]
-async fn malformed_requests_get_the_status_kubernetes_gives() {
-    let world = World::with_widgets().await;
+async fn malformed_requests_get_the_status_of_kubernetes() {
+    let server = TestServer::with_widgets().await;
     let json = "application/json";
     let large = format!("{{\"a\":\"{}\"}}", "x".repeat(4 << 20));
     let rows = [
@@ -97,99 +99,102 @@ async fn malformed_requests_get_the_status_kubernetes_gives() {
         ("POST", &format!("{WIDGETS}?fieldValidation=Some"), json, "{}", 422),
         ("DELETE", "/version", "", "", 405),
     ];
+
     for (method, path, kind, body, code) in rows {
-        let (found, status) = world.send(method, path, kind, body.to_owned()).await;
+        let (found, status) = server.send(method, path, kind, body.to_owned()).await;
         assert_eq!(found.as_u16(), code, "{method} {path}: {status}");
     }
 }
 
 #[tokio::test]
-async fn unknown_fields_are_dropped_warned_about_or_refused() {
-    let world = World::with_widgets().await;
+async fn unknown_fields_are_dropped_warned_about_or_rejected() {
+    let server = TestServer::with_widgets().await;
     let body = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"},"spec":{"color":"red","zip":1,"color":"blue"}}"#;
     let (code, status) =
-        world.send("POST", &format!("{WIDGETS}?fieldValidation=Strict"), "application/json", body).await;
+        server.send("POST", &format!("{WIDGETS}?fieldValidation=Strict"), "application/json", body).await;
     assert_eq!(code, StatusCode::BAD_REQUEST);
     let message = "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: duplicate field \"spec.color\", unknown field \"spec.zip\"";
     assert_eq!(status["message"], message);
-    let response = world.response("POST", &format!("{WIDGETS}?dryRun=All"), "application/json", body).await;
+    let response = server.response("POST", &format!("{WIDGETS}?dryRun=All"), "application/json", body).await;
     let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
     assert_eq!(
         warnings,
         ["299 - \"duplicate field \\\"spec.color\\\"\"", "299 - \"unknown field \\\"spec.zip\\\"\""]
     );
-    let (code, _) = world.get(&format!("{WIDGETS}/b")).await;
+    let (code, _) = server.get(&format!("{WIDGETS}/b")).await;
     assert_eq!(code, StatusCode::NOT_FOUND, "a dry run stores nothing");
 }
 
 #[tokio::test]
-async fn an_update_must_be_made_from_the_stored_object() {
-    let world = World::with_widgets().await;
-    let (_, first) = world.post(WIDGETS, widget("a")).await;
+async fn an_update_requires_the_current_version() {
+    let server = TestServer::with_widgets().await;
+    let (_, first) = server.post(WIDGETS, widget("a")).await;
     let path = format!("{WIDGETS}/a");
     let mut changed = first.clone();
     changed["spec"]["size"] = json!(5);
     changed["status"] = json!({"phase": "not through here"});
-    let (code, second) = world.put(&path, changed.clone()).await;
+    let (code, second) = server.put(&path, changed.clone()).await;
     assert_eq!(code, StatusCode::OK);
     assert_eq!(second["metadata"]["generation"], 2);
     assert_eq!(second.get("status"), None);
-    let (code, status) = world.put(&path, changed).await;
+    let (code, status) = server.put(&path, changed).await;
     assert_eq!((code, status["reason"].as_str()), (StatusCode::CONFLICT, Some("Conflict")));
-    let (code, _) = world.put(&path, widget("a")).await;
+    let (code, _) = server.put(&path, widget("a")).await;
     assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY, "a custom resource needs a version");
-    let (_, same) = world.put(&path, second.clone()).await;
+    let (_, same) = server.put(&path, second.clone()).await;
     assert_eq!(same, second, "what changes nothing is not written");
-    world.post(MAPS, map("m")).await;
-    assert_eq!(world.put(&format!("{MAPS}/m"), map("m")).await.0, StatusCode::OK, "a ConfigMap needs none");
+    server.post(MAPS, map("m")).await;
+    assert_eq!(server.put(&format!("{MAPS}/m"), map("m")).await.0, StatusCode::OK, "a ConfigMap needs none");
 }
 
 #[tokio::test]
-async fn status_and_scale_are_written_through_their_own_doors() {
-    let world = World::with_widgets().await;
-    world.post(WIDGETS, widget("a")).await;
+async fn status_and_scale_are_written_through_their_subresources() {
+    let server = TestServer::with_widgets().await;
+    server.post(WIDGETS, widget("a")).await;
     let patch = json!({"status": {"phase": "Ready"}, "spec": {"color": "green"}});
-    let (_, object) = world.patch(&format!("{WIDGETS}/a/status"), MERGE, patch).await;
+    let (_, object) = server.patch(&format!("{WIDGETS}/a/status"), MERGE, patch).await;
     assert_eq!(object["status"]["phase"], "Ready");
     assert_eq!(object["spec"]["color"], "red");
     assert_eq!(object["metadata"]["generation"], 1);
-    let (code, _) = world.get(&format!("{WIDGETS}/a/scale")).await;
-    assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR, "there is no number to scale yet");
+    let (code, _) = server.get(&format!("{WIDGETS}/a/scale")).await;
+    assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR, "there is no replica count to scale yet");
     let (code, scale) =
-        world.patch(&format!("{WIDGETS}/a/scale"), MERGE, json!({"spec": {"replicas": 4}})).await;
+        server.patch(&format!("{WIDGETS}/a/scale"), MERGE, json!({"spec": {"replicas": 4}})).await;
     assert_eq!((code, &scale["spec"]["replicas"]), (StatusCode::OK, &json!(4)));
-    assert_eq!(world.get(&format!("{WIDGETS}/a")).await.1["spec"]["replicas"], 4);
+    assert_eq!(server.get(&format!("{WIDGETS}/a")).await.1["spec"]["replicas"], 4);
 }
 
 #[tokio::test]
-async fn applies_own_fields_conflict_and_let_go() {
-    let world = World::with_widgets().await;
+async fn applies_own_fields_conflict_and_release_them() {
+    let server = TestServer::with_widgets().await;
     let apply = |spec: Value| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec});
     let path = |manager: &str| format!("{WIDGETS}/a?fieldManager={manager}");
-    let (code, _) = world.patch(&path("one"), APPLY, apply(json!({"color": "red", "size": 9}))).await;
+    let (code, _) = server.patch(&path("one"), APPLY, apply(json!({"color": "red", "size": 9}))).await;
     assert_eq!(code, StatusCode::CREATED);
-    let (code, status) = world.patch(&path("two"), APPLY, apply(json!({"color": "blue"}))).await;
+    let (code, status) = server.patch(&path("two"), APPLY, apply(json!({"color": "blue"}))).await;
     assert_eq!(code, StatusCode::CONFLICT);
     assert_eq!(status["message"], "Apply failed with 1 conflict: conflict with \"one\": .spec.color");
     let (code, _) =
-        world.patch(&format!("{}&force=true", path("two")), APPLY, apply(json!({"color": "blue"}))).await;
+        server.patch(&format!("{}&force=true", path("two")), APPLY, apply(json!({"color": "blue"}))).await;
     assert_eq!(code, StatusCode::OK);
-    let (_, object) = world.patch(&path("one"), APPLY, apply(json!({}))).await;
+    let (_, object) = server.patch(&path("one"), APPLY, apply(json!({}))).await;
+
     assert_eq!(
         object["spec"],
         json!({"color": "blue", "size": 3}),
-        "what is no longer applied falls back to its default"
+        "a field that is no longer applied gets its default"
     );
 }
 
 #[tokio::test]
-async fn lists_filter_and_continue_at_one_version() {
-    let world = World::with_widgets().await;
+async fn lists_select_and_continue_at_one_version() {
+    let server = TestServer::with_widgets().await;
     for name in ["a", "b", "c", "d", "e"] {
         let mut object = widget(name);
         object["metadata"]["labels"] = json!({"odd": if "ace".contains(name) { "yes" } else { "no" }});
-        world.post(WIDGETS, object).await;
+        server.post(WIDGETS, object).await;
     }
+
     let names = |list: &Value| -> Vec<String> {
         list["items"]
             .as_array()
@@ -198,112 +203,115 @@ async fn lists_filter_and_continue_at_one_version() {
             .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned())
             .collect()
     };
+
     let rows = [
         ("labelSelector=odd%3Dyes", vec!["a", "c", "e"]),
         ("labelSelector=odd+notin+(yes)", vec!["b", "d"]),
         ("fieldSelector=metadata.name%3Db", vec!["b"]),
         ("fieldSelector=spec.color%3Dblue", vec![]),
     ];
+
     for (query, expected) in rows {
-        assert_eq!(names(&world.get(&format!("{WIDGETS}?{query}")).await.1), expected, "{query}");
+        assert_eq!(names(&server.get(&format!("{WIDGETS}?{query}")).await.1), expected, "{query}");
     }
-    let (_, first) = world.get(&format!("{WIDGETS}?limit=2")).await;
+    let (_, first) = server.get(&format!("{WIDGETS}?limit=2")).await;
     assert_eq!(first["metadata"]["remainingItemCount"], 3);
-    world.delete(&format!("{WIDGETS}/d"), json!({})).await;
-    world.post(WIDGETS, widget("bb")).await;
+    server.delete(&format!("{WIDGETS}/d"), json!({})).await;
+    server.post(WIDGETS, widget("bb")).await;
     let token = first["metadata"]["continue"].as_str().unwrap();
-    let (_, rest) = world.get(&format!("{WIDGETS}?limit=9&continue={token}")).await;
+    let (_, rest) = server.get(&format!("{WIDGETS}?limit=9&continue={token}")).await;
     assert_eq!(names(&rest), ["c", "d", "e"], "the second page is of the time of the first");
     assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
 }
 
 #[tokio::test]
-async fn finalizers_keep_an_object_until_they_are_gone() {
-    let world = World::with_widgets().await;
+async fn finalizers_block_deletion_until_they_are_removed() {
+    let server = TestServer::with_widgets().await;
     let mut object = widget("a");
     object["metadata"]["finalizers"] = json!(["example.com/wait"]);
-    world.post(WIDGETS, object).await;
+    server.post(WIDGETS, object).await;
     let path = format!("{WIDGETS}/a");
-    let (code, object) = world.delete(&path, json!({})).await;
+    let (code, object) = server.delete(&path, json!({})).await;
     assert_eq!(code, StatusCode::OK);
     assert!(object["metadata"]["deletionTimestamp"].is_string());
-    let (code, _) = world
+    let (code, _) = server
         .patch(&path, MERGE, json!({"metadata": {"finalizers": ["example.com/wait", "example.com/more"]}}))
         .await;
-    assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY, "none is added while it goes");
-    let (code, status) = world.post(WIDGETS, widget("a")).await;
+
+    assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY, "no finalizer can be added during deletion");
+    let (code, status) = server.post(WIDGETS, widget("a")).await;
     assert_eq!(code, StatusCode::CONFLICT);
     assert_eq!(status["message"], "object is being deleted: widgets.example.com \"a\" already exists");
-    world.patch(&path, MERGE, json!({"metadata": {"finalizers": null}})).await;
-    assert_eq!(world.get(&path).await.0, StatusCode::NOT_FOUND);
+    server.patch(&path, MERGE, json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(server.get(&path).await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn deletes_heed_preconditions() {
-    let world = World::new().await;
-    let (_, object) = world.post(MAPS, map("m")).await;
+async fn deletes_respect_preconditions() {
+    let server = TestServer::new().await;
+    let (_, object) = server.post(MAPS, map("m")).await;
     let path = format!("{MAPS}/m");
     for condition in [json!({"uid": "x"}), json!({"resourceVersion": "1"})] {
-        let (code, _) = world.delete(&path, json!({"preconditions": condition})).await;
+        let (code, _) = server.delete(&path, json!({"preconditions": condition})).await;
         assert_eq!(code, StatusCode::CONFLICT);
     }
     let (code, status) =
-        world.delete(&path, json!({"preconditions": {"uid": object["metadata"]["uid"]}})).await;
+        server.delete(&path, json!({"preconditions": {"uid": object["metadata"]["uid"]}})).await;
     assert_eq!((code, status["status"].as_str()), (StatusCode::OK, Some("Success")));
-    let (code, _) = world.delete(&path, json!({})).await;
+    let (code, _) = server.delete(&path, json!({})).await;
     assert_eq!(code, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
 async fn names_are_generated() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     let mut object = map("");
-    object["metadata"] = json!({"generateName": "made-"});
-    let (_, one) = world.post(MAPS, object.clone()).await;
-    let (_, second) = world.post(MAPS, object).await;
+    object["metadata"] = json!({"generateName": "gen-"});
+    let (_, one) = server.post(MAPS, object.clone()).await;
+    let (_, second) = server.post(MAPS, object).await;
     let name = one["metadata"]["name"].as_str().unwrap();
-    assert!(name.starts_with("made-") && name.len() == 10, "{name}");
+    assert!(name.starts_with("gen-") && name.len() == 9, "{name}");
     assert_ne!(one["metadata"]["name"], second["metadata"]["name"]);
 }
 
 #[tokio::test]
 async fn collections_are_deleted_by_selector() {
-    let world = World::new().await;
+    let server = TestServer::new().await;
     for name in ["a", "b"] {
         let mut object = map(name);
         object["metadata"]["labels"] = json!({"name": name});
-        world.post(MAPS, object).await;
+        server.post(MAPS, object).await;
     }
-    let (code, _) = world.delete(&format!("{MAPS}?labelSelector=name%3Da"), json!({})).await;
+    let (code, _) = server.delete(&format!("{MAPS}?labelSelector=name%3Da"), json!({})).await;
     assert_eq!(code, StatusCode::OK);
-    assert_eq!(world.get(&format!("{MAPS}/a")).await.0, StatusCode::NOT_FOUND);
-    assert_eq!(world.get(&format!("{MAPS}/b")).await.0, StatusCode::OK);
+    assert_eq!(server.get(&format!("{MAPS}/a")).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(server.get(&format!("{MAPS}/b")).await.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn both_groups_of_events_are_one() {
-    let world = World::new().await;
+async fn both_groups_serve_the_same_events() {
+    let server = TestServer::new().await;
     let event = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "reason": "R", "note": "n", "type": "Normal",
         "regarding": {"kind": "Secret", "name": "s", "namespace": "default"}, "eventTime": "2026-01-01T00:00:00.000000Z",
         "reportingController": "example.com/c", "reportingInstance": "i", "action": "A",
     });
-    let (code, _) = world.post("/apis/events.k8s.io/v1/namespaces/default/events", event).await;
+    let (code, _) = server.post("/apis/events.k8s.io/v1/namespaces/default/events", event).await;
     assert_eq!(code, StatusCode::CREATED);
-    let (_, old) = world.get("/api/v1/namespaces/default/events/e").await;
+    let (_, old) = server.get("/api/v1/namespaces/default/events/e").await;
     assert_eq!((&old["message"], &old["involvedObject"]["name"]), (&json!("n"), &json!("s")));
-    let (_, other) = world.get("/apis/events.k8s.io/v1/namespaces/default/events/e").await;
+    let (_, other) = server.get("/apis/events.k8s.io/v1/namespaces/default/events/e").await;
     assert_eq!(other["note"], "n");
 }
 
 #[tokio::test]
 async fn tables_show_printer_columns() {
-    let world = World::with_widgets().await;
-    world.post(WIDGETS, widget("a")).await;
+    let server = TestServer::with_widgets().await;
+    server.post(WIDGETS, widget("a")).await;
     let request =
         http::Request::get(WIDGETS).header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let request = request.body(axum::body::Body::empty()).unwrap();
-    let response = tower::ServiceExt::oneshot(world.server.service(), request).await.unwrap();
+    let response = tower::ServiceExt::oneshot(server.api.service(), request).await.unwrap();
     let bytes = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
     let table: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(table["rows"][0]["cells"], json!(["a", "red"]));

@@ -1,4 +1,4 @@
-//! Planned faults.
+//! Fault injection.
 
 use axum::body::Body;
 use http::{Request, StatusCode};
@@ -6,10 +6,10 @@ use serde_json::json;
 use tower::{Layer as _, ServiceExt as _};
 use vitistack_apiserver::faults::{Crash, FaultLayer, FaultPlan};
 
-use crate::world::{MAPS, World, map};
+use crate::harness::{MAPS, TestServer, map};
 
-async fn create(world: &World, layer: &FaultLayer, name: &str) -> Result<StatusCode, Crash> {
-    let service = layer.layer(world.server.service());
+async fn create(server: &TestServer, layer: &FaultLayer, name: &str) -> Result<StatusCode, Crash> {
+    let service = layer.layer(server.api.service());
     let request = Request::post(MAPS).header("content-type", "application/json");
     let response = service.oneshot(request.body(Body::from(map(name).to_string())).unwrap()).await?;
     Ok(response.status())
@@ -20,8 +20,8 @@ fn layer(plan: &str) -> FaultLayer {
 }
 
 #[tokio::test]
-async fn each_fault_does_what_its_name_says() {
-    let world = World::new().await;
+async fn each_fault_has_its_effect() {
+    let server = TestServer::new().await;
     let rows = [
         ("crash-before=1", Err(Crash { applied: false }), false),
         ("crash-after=1", Err(Crash { applied: true }), true),
@@ -32,17 +32,18 @@ async fn each_fault_does_what_its_name_says() {
         ("timeout=1", Ok(StatusCode::GATEWAY_TIMEOUT), false),
         ("cut=1", Ok(StatusCode::CREATED), true),
     ];
+
     for (plan, expected, stored) in rows {
         let name = plan.split('=').next().unwrap();
-        assert_eq!(create(&world, &layer(plan), name).await, expected, "{plan}");
-        assert_eq!(world.get(&format!("{MAPS}/{name}")).await.0.is_success(), stored, "{plan}");
+        assert_eq!(create(&server, &layer(plan), name).await, expected, "{plan}");
+        assert_eq!(server.get(&format!("{MAPS}/{name}")).await.0.is_success(), stored, "{plan}");
     }
 }
 
 #[tokio::test]
-async fn a_stale_read_answers_what_was_answered_before() {
-    let world = World::new().await;
-    let service = layer("stale=1").layer(world.server.service());
+async fn a_stale_read_returns_a_previous_response() {
+    let server = TestServer::new().await;
+    let service = layer("stale=1").layer(server.api.service());
     let read = async || {
         let request = Request::get(MAPS).body(Body::empty()).unwrap();
         let response = service.clone().oneshot(request).await.unwrap();
@@ -50,18 +51,18 @@ async fn a_stale_read_answers_what_was_answered_before() {
         serde_json::from_slice::<serde_json::Value>(&bytes).unwrap()["items"].as_array().unwrap().len()
     };
     assert_eq!(read().await, 0);
-    world.post(MAPS, map("m")).await;
+    server.post(MAPS, map("m")).await;
     assert_eq!(read().await, 0);
 }
 
 #[tokio::test]
-async fn watch_events_are_lost_doubled_or_cut_off() {
-    let world = World::new().await;
+async fn watch_events_are_dropped_duplicated_or_cut_off() {
+    let server = TestServer::new().await;
     for name in ["a", "b", "c"] {
-        world.post(MAPS, map(name)).await;
+        server.post(MAPS, map(name)).await;
     }
     for (plan, lines) in [("seed=1", 3), ("drop=1", 0), ("duplicate=1", 6), ("cut=1", 0), ("delay=1", 3)] {
-        let service = layer(plan).layer(world.server.service());
+        let service = layer(plan).layer(server.api.service());
         let request =
             Request::get(format!("{MAPS}?watch=true&timeoutSeconds=1")).body(Body::empty()).unwrap();
         let response = service.oneshot(request).await.unwrap();
@@ -71,13 +72,13 @@ async fn watch_events_are_lost_doubled_or_cut_off() {
 }
 
 #[tokio::test]
-async fn the_same_plan_does_the_same_again() {
+async fn the_same_plan_is_reproducible() {
     let plan = "seed=5 error=0.3000 conflict=0.2000";
     let mut runs = Vec::new();
     for _ in 0..2 {
-        let world = World::new().await;
+        let server = TestServer::new().await;
         let layer = layer(plan);
-        let service = layer.layer(world.server.service());
+        let service = layer.layer(server.api.service());
         let mut codes = Vec::new();
         for index in 0..40 {
             let body = json!({"metadata": {"name": format!("m{index}")}}).to_string();
@@ -89,6 +90,7 @@ async fn the_same_plan_does_the_same_again() {
         }
         runs.push(codes);
     }
+
     assert_eq!(runs[0], runs[1]);
     assert!(runs[0].contains(&StatusCode::CREATED) && runs[0].contains(&StatusCode::INTERNAL_SERVER_ERROR));
 }

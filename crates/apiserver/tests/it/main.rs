@@ -1,4 +1,4 @@
-//! The server as its clients see it, in the process.
+//! Tests of the server from its clients' point of view, in the process.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -7,15 +7,18 @@
 )]
 
 mod client;
-mod collect;
 mod conformance;
+mod crds;
 mod crud;
-mod definitions;
+mod disk_plans;
 mod faults;
-#[cfg(feature = "integration")]
-mod foreign;
+mod garbage;
+mod harness;
+mod hostile;
+mod hostile_disk;
 mod panics;
 mod socket;
 mod stores;
+#[cfg(feature = "integration")]
+mod third_party;
 mod watch;
-mod world;

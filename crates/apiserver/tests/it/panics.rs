@@ -1,14 +1,14 @@
-//! No request panics the server, whatever it says.
+//! Properties: no request panics the server.
 
 use axum::body::Body;
 use http::Request;
 use proptest::prelude::*;
 use tower::ServiceExt as _;
 
-use crate::world::{MAPS, WIDGETS, World};
+use crate::harness::{MAPS, TestServer, WIDGETS};
 
 fn piece() -> impl Strategy<Value = String> {
-    let words = prop::sample::select(vec![
+    let names = prop::sample::select(vec![
         "api",
         "apis",
         "v1",
@@ -30,7 +30,7 @@ fn piece() -> impl Strategy<Value = String> {
         "v3",
         "events",
     ]);
-    prop_oneof![4 => words.prop_map(str::to_owned), 1 => "[a-z%0-9._-]{0,8}"]
+    prop_oneof![4 => names.prop_map(str::to_owned), 1 => "[a-z%0-9._-]{0,8}"]
 }
 
 fn query() -> impl Strategy<Value = String> {
@@ -51,6 +51,7 @@ fn query() -> impl Strategy<Value = String> {
         "includeObject",
         "propagationPolicy",
     ]);
+
     let values = prop_oneof![
         "[a-z0-9=!,()<>%.+-]{0,12}",
         Just("NotOlderThan".to_owned()),
@@ -62,6 +63,7 @@ fn query() -> impl Strategy<Value = String> {
         Just("18446744073709551615".to_owned()),
         Just("-9223372036854775808".to_owned()),
     ];
+
     prop::collection::vec((names, values), 0..4).prop_map(|pairs| {
         pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
     })
@@ -78,6 +80,7 @@ fn value() -> impl Strategy<Value = String> {
         Just("\"2026-01-01T00:00:00Z\"".to_owned()),
         Just("99999999999999999999".to_owned()),
     ];
+
     let names = prop::sample::select(vec![
         "apiVersion",
         "kind",
@@ -113,6 +116,7 @@ fn value() -> impl Strategy<Value = String> {
         "type",
         "items",
     ]);
+
     leaf.prop_recursive(6, 48, 6, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[{}]", items.join(","))),
@@ -146,21 +150,22 @@ fn path() -> impl Strategy<Value = String> {
         prop::sample::select(vec!["", "/a", "/a/status", "/a/scale"])
             .prop_map(|rest| format!("{WIDGETS}{rest}")),
         prop::sample::select(vec!["", "/a"]).prop_map(|rest| format!("{MAPS}{rest}")),
-        Just(crate::world::DEFINITIONS.to_owned()),
+        Just(crate::harness::CRDS.to_owned()),
     ]
 }
 
 #[test]
 fn no_request_panics() {
-    // A list of a version that is not there yet waits for it; on this clock that takes no time.
+    // A list at a version that has not been reached waits for it; on this clock that takes no time.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    let world = runtime.block_on(async {
-        let world = World::with_widgets().await;
-        world.post(WIDGETS, crate::world::widget("a")).await;
-        world.post(MAPS, crate::world::map("a")).await;
-        world
+    let server = runtime.block_on(async {
+        let server = TestServer::with_widgets().await;
+        server.post(WIDGETS, crate::harness::widget("a")).await;
+        server.post(MAPS, crate::harness::map("a")).await;
+        server
     });
+
     let methods = prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]);
     let kinds = prop::sample::select(vec![
         "application/json",
@@ -172,6 +177,7 @@ fn no_request_panics() {
         "application/vnd.kubernetes.protobuf",
         "",
     ]);
+
     let accepts = prop::sample::select(vec![
         "application/json",
         "application/json;as=Table;g=meta.k8s.io;v=v1",
@@ -179,14 +185,15 @@ fn no_request_panics() {
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
         "*/*",
     ]);
+
     let config = ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(method in methods, kind in kinds, accept in accepts, path in path(), query in query(), body in body())| {
-        // A watch would be followed for ever; its parsing is the same.
+        // A watch would never end; its parsing is the same.
         let uri = if query.is_empty() { path } else { format!("{path}?{query}") };
         let request = Request::builder().method(method).uri(uri).header("content-type", kind).header("accept", accept);
         if let Ok(request) = request.body(Body::from(body)) {
             let response = runtime.block_on(async {
-                tokio::time::timeout(std::time::Duration::from_secs(30), world.server.service().oneshot(request)).await
+                tokio::time::timeout(std::time::Duration::from_secs(30), server.api.service().oneshot(request)).await
             });
             prop_assert!(response.is_ok(), "no answer");
         }

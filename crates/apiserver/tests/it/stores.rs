@@ -1,21 +1,24 @@
 //! The durable store.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::{os::unix::fs::PermissionsExt as _, path::Path};
 
 use http::StatusCode;
 use serde_json::json;
 use sqlx::Connection as _;
-use vitistack_apiserver::ApiServer;
-use vitistack_apiserver::store::sqlite::{OpenError, SqliteStore};
+use vitistack_apiserver::{
+    ApiServer,
+    store::sqlite::{OpenError, SqliteStore},
+};
 
-use crate::world::{DEFINITIONS, MAPS, WIDGETS, World, definition, eventually, map, widget};
+use crate::harness::{CRDS, MAPS, TestServer, WIDGETS, crd, eventually, map, widget};
 
-async fn open(path: &Path) -> World {
-    // The process before may take a moment to let go of the file.
+async fn open(path: &Path) -> TestServer {
+    // The previous process may take a moment to release the file.
     for _ in 0..600 {
         match SqliteStore::open(path).await {
-            Ok(store) => return World { server: ApiServer::builder().store(store).build().await.unwrap() },
+            Ok(store) => {
+                return TestServer { api: ApiServer::builder().store(store).build().await.unwrap() };
+            }
             Err(OpenError::LockStore { .. }) => {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
@@ -26,55 +29,56 @@ async fn open(path: &Path) -> World {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_there_after_a_restart() {
+async fn acknowledged_writes_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sqlite");
-    let world = open(&path).await;
-    world.post(DEFINITIONS, definition()).await;
-    let (_, kept) = world.post(WIDGETS, widget("kept")).await;
-    world.post(WIDGETS, widget("deleted")).await;
-    world.delete(&format!("{WIDGETS}/deleted"), json!({})).await;
-    let version = world.server.store().version();
-    drop(world);
-    let world = open(&path).await;
-    assert!(world.server.store().version() >= version);
-    assert_eq!(world.get(&format!("{WIDGETS}/kept")).await.1, kept);
-    assert_eq!(world.get(&format!("{WIDGETS}/deleted")).await.0, StatusCode::NOT_FOUND);
-    let (_, next) = world.post(WIDGETS, widget("next")).await;
+    let server = open(&path).await;
+    server.post(CRDS, crd()).await;
+    let (_, stored) = server.post(WIDGETS, widget("stored")).await;
+    server.post(WIDGETS, widget("deleted")).await;
+    server.delete(&format!("{WIDGETS}/deleted"), json!({})).await;
+    let version = server.api.store().version();
+    drop(server);
+    let server = open(&path).await;
+    assert!(server.api.store().version() >= version);
+    assert_eq!(server.get(&format!("{WIDGETS}/stored")).await.1, stored);
+    assert_eq!(server.get(&format!("{WIDGETS}/deleted")).await.0, StatusCode::NOT_FOUND);
+    let (_, next) = server.post(WIDGETS, widget("next")).await;
     let next: u64 = next["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     assert!(next > version, "no version is used twice");
 }
 
 #[tokio::test]
-async fn a_deletion_under_way_goes_on_after_a_restart() {
+async fn a_pending_deletion_continues_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sqlite");
-    let world = open(&path).await;
-    let (_, owner) = world.post(MAPS, map("owner")).await;
+    let server = open(&path).await;
+    let (_, owner) = server.post(MAPS, map("owner")).await;
     let mut child = map("child");
     child["metadata"]["finalizers"] = json!(["example.com/wait"]);
     child["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true}]);
-    world.post(MAPS, child).await;
-    world.delete(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await;
-    drop(world);
-    let world = open(&path).await;
+    server.post(MAPS, child).await;
+    server.delete(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await;
+    drop(server);
+    let server = open(&path).await;
     eventually("the child is being deleted", async || {
-        world.get(&format!("{MAPS}/child")).await.1["metadata"]["deletionTimestamp"].is_string()
+        server.get(&format!("{MAPS}/child")).await.1["metadata"]["deletionTimestamp"].is_string()
     })
     .await;
-    world
+
+    server
         .patch(
             &format!("{MAPS}/child"),
             "application/merge-patch+json",
             json!({"metadata": {"finalizers": null}}),
         )
         .await;
-    world.gone(&format!("{MAPS}/owner")).await;
+    server.gone(&format!("{MAPS}/owner")).await;
 }
 
 #[tokio::test]
-async fn the_file_is_private_and_for_one_process() {
+async fn the_file_is_private_and_locked() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sqlite");
     let store = SqliteStore::open(&path).await.unwrap();
@@ -86,7 +90,7 @@ async fn the_file_is_private_and_for_one_process() {
 }
 
 #[tokio::test]
-async fn a_newer_store_is_refused_with_the_fix() {
+async fn a_newer_store_is_rejected_with_the_fix() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.sqlite");
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path).create_if_missing(true);
@@ -98,22 +102,23 @@ async fn a_newer_store_is_refused_with_the_fix() {
 }
 
 #[tokio::test]
-async fn many_writers_of_one_object_all_get_through() {
+async fn concurrent_writers_of_one_object_all_succeed() {
     let directory = tempfile::tempdir().unwrap();
-    let world = open(&directory.path().join("store.sqlite")).await;
-    world.post(MAPS, map("m")).await;
+    let server = open(&directory.path().join("store.sqlite")).await;
+    server.post(MAPS, map("m")).await;
     let writers: Vec<_> = (0..32)
         .map(|index| {
-            let world = world.clone();
+            let server = server.clone();
             tokio::spawn(async move {
                 let patch = json!({"data": {format!("k{index}"): "v"}});
-                world.patch(&format!("{MAPS}/m"), "application/merge-patch+json", patch).await.0
+                server.patch(&format!("{MAPS}/m"), "application/merge-patch+json", patch).await.0
             })
         })
         .collect();
+
     for writer in writers {
         assert_eq!(writer.await.unwrap(), StatusCode::OK);
     }
-    let (_, object) = world.get(&format!("{MAPS}/m")).await;
+    let (_, object) = server.get(&format!("{MAPS}/m")).await;
     assert_eq!(object["data"].as_object().unwrap().len(), 33);
 }

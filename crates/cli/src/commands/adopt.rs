@@ -1,45 +1,60 @@
-//! Gives Machines that were restored or moved the real machines whose identity they carry.
+//! Attaches Machines that were restored or moved to their existing backing machines.
 
 use std::collections::{HashMap, HashSet};
 
 use clap::Args;
 use json_patch::{AddOperation, Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
 use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::json;
 use snafu::ResultExt;
 use vitistack_plan::machine::{Adoption, Identity, adoption, identity};
 use vitistack_types::{labels, v1alpha1::Machine};
 
 use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu};
 use crate::{
-    args::{self, AllNamespacesArgs},
-    change::{
-        AdoptOwnSnafu, AdoptTwinSnafu, ChangeDeletedSnafu, ConfirmAdoptionSnafu, decode, patch_json, read,
-        refuse_other_kinds, title,
+    args::{self, AllNamespacesArgs, ClusterArgs},
+    cluster::{
+        Cluster,
+        change::{
+            AdoptOwnSnafu, AdoptTwinSnafu, ChangeDeletedSnafu, ChangeError, ConfirmAdoptionSnafu,
+            DecodeObjectSnafu, decode, patch_json, read, require_machine,
+        },
+        in_namespace,
+        kinds::{KnownKind, Target},
+        listing::{Selection, Wanted, list, text},
     },
-    cluster::{Cluster, ClusterArgs},
-    kinds::{KnownKind, Target},
-    listing::{Selection, Wanted, list},
-    output::Console,
+    printing::{Console, write_line},
 };
 
-/// Which Machines.
+/// The arguments of `vitistack adopt`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "No other control plane may act on the real machines any more: release them there first.\n\nExamples:\n  vitistack adopt web-1\n  vitistack adopt --all -A\n  vitistack adopt -l app=web -n shop --yes"
+    after_help = "A restored Machine is held until it is adopted, because another control plane may still manage the backing machine. Release the machine there first.
+
+An adopted Machine that lost its annotation vitistack.io/identity, as after applying its original manifest, gets it back.
+
+Examples:
+  # Adopt one machine
+  vitistack adopt web-1
+
+  # Adopt all restored machines in all namespaces
+  vitistack adopt --all -A
+
+  # Adopt machines by label, without confirmation
+  vitistack adopt -l app=web -n shop --yes"
 )]
 pub struct AdoptArgs {
     /// Machines, as machine/NAME or NAME
     #[arg(value_name = "MACHINE", required_unless_present_any = ["all", "selector"], conflicts_with_all = ["all", "selector"])]
-    words: Vec<String>,
-    /// Every Machine that waits for it
+    machines: Vec<String>,
+    /// Adopt all Machines that wait for adoption
     #[arg(long, conflicts_with = "selector")]
     all: bool,
-    /// Every Machine that waits for it and has these labels
+    /// Adopt the Machines that wait for adoption and match a label selector
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
-    /// Do not ask whether the Machines of --all or --selector are to be adopted
-    #[arg(short, long, conflicts_with = "words")]
+    /// Do not ask for confirmation
+    #[arg(short, long, conflicts_with = "machines")]
     yes: bool,
     #[command(flatten)]
     namespaces: AllNamespacesArgs,
@@ -47,56 +62,63 @@ pub struct AdoptArgs {
     cluster: ClusterArgs,
 }
 
-/// Adopts them. All are looked at before the first is changed.
+/// Adopts the Machines. All are checked before the first is changed.
 pub async fn run(arguments: &AdoptArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
-    let targets = Target::read_all(&arguments.words).context(NameObjectSnafu)?;
-    targets.iter().try_for_each(refuse_other_kinds)?;
+    let targets = Target::read_all(&arguments.machines).context(NameObjectSnafu)?;
+    targets.iter().try_for_each(require_machine)?;
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let platform = Platform::read(&cluster).await?;
-    let chosen = if targets.is_empty() {
-        let chosen = platform.waiting(&cluster, arguments).await?;
-        if !chosen.is_empty() && !arguments.yes {
-            confirm(chosen.len(), console)?;
+
+    let candidates = if targets.is_empty() {
+        let candidates = platform.waiting(&cluster, arguments).await?;
+        if !candidates.is_empty() && !arguments.yes {
+            confirm(candidates.len(), console)?;
         }
-        chosen
+        candidates
     } else {
         platform.named(&cluster, targets).await?
     };
-    if chosen.is_empty() {
-        writeln!(console.output, "no Machine waits to be adopted").context(WriteOutputSnafu)?;
+    if candidates.is_empty() {
+        writeln!(console.output, "No Machine is waiting for adoption.").context(WriteOutputSnafu)?;
     }
-    for chosen in chosen {
-        adopt(&cluster, &chosen).await?;
-        let Chosen { target, object, identity } = chosen;
-        let place = object.metadata.namespace.filter(|_| arguments.namespaces.all_namespaces);
-        let place = place.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
-        writeln!(console.output, "{}{place} has the identity {identity} now", title(&target))
+
+    for candidate in candidates {
+        adopt(&cluster, &candidate).await?;
+        let Candidate { target, object, identity, is_repair } = candidate;
+        let namespace = object.metadata.namespace.filter(|_| arguments.namespaces.all_namespaces);
+        let namespace = in_namespace(namespace.as_deref());
+        let (title, result) = (target.title(), if is_repair { "repaired" } else { "adopted" });
+        write_line(console.output, format_args!("{title} {result}{namespace}, identity {identity}"))
             .context(WriteOutputSnafu)?;
     }
     Ok(Ending::Done)
 }
 
-/// Writes it down. An operator that tells something of the Machine meanwhile changes its version, but nothing that was
-/// looked at: its UID, which is written, and its identity, which is compared in the same request.
-async fn adopt(cluster: &Cluster, chosen: &Chosen) -> Result<(), Error> {
-    let Chosen { target, object, identity } = chosen;
+/// Writes the adoption. An operator may update the status at the same time, so the request does not compare the resource
+/// version; it tests the UID and the annotation on which the decision depends: the identity, or for a repair the adoption.
+async fn adopt(cluster: &Cluster, candidate: &Candidate) -> Result<(), Error> {
+    let Candidate { target, object, identity, is_repair } = candidate;
     let path = |annotation: &'static str| PointerBuf::from_tokens(["metadata", "annotations", annotation]);
     let uid = json!(object.metadata.uid);
-    let (own, carried) = (PointerBuf::from_tokens(["metadata", "uid"]), path(labels::IDENTITY));
+    let identity = (path(labels::IDENTITY), json!(identity.as_str()));
+    let adopted = (path(labels::ADOPTED), uid.clone());
+    let (tested, added) = if *is_repair { (adopted, identity) } else { (identity, adopted) };
+
+    let own = PointerBuf::from_tokens(["metadata", "uid"]);
     let change = Patch(vec![
-        PatchOperation::Test(TestOperation { path: own, value: uid.clone() }),
-        PatchOperation::Test(TestOperation { path: carried, value: json!(identity.as_str()) }),
-        PatchOperation::Add(AddOperation { path: path(labels::ADOPTED), value: uid }),
+        PatchOperation::Test(TestOperation { path: own, value: uid }),
+        PatchOperation::Test(TestOperation { path: tested.0, value: tested.1 }),
+        PatchOperation::Add(AddOperation { path: added.0, value: added.1 }),
     ]);
     patch_json(cluster, target, object, change).await?;
     Ok(())
 }
 
-/// Asks whoever sits there; nobody else can have meant it.
+/// Asks for confirmation. Without a terminal the adoption is refused.
 fn confirm(count: usize, console: &mut Console<'_>) -> Result<(), Error> {
     write!(
         console.errors,
-        "{count} Machines get the real machines whose identity they carry. No other control plane may act on those any more.\nAdopt {count} Machines? [y/N] "
+        "Adopting {count} Machines attaches them to their existing backing machines, which no other control plane may manage any more.\nAdopt {count} Machines? [y/N] "
     )
     .and_then(|()| console.errors.flush())
     .context(WriteOutputSnafu)?;
@@ -110,14 +132,16 @@ fn confirm(count: usize, console: &mut Console<'_>) -> Result<(), Error> {
     }
 }
 
-/// A Machine that may be adopted.
-struct Chosen {
+/// A Machine that can be adopted.
+struct Candidate {
     target: Target,
     object: DynamicObject,
     identity: Identity,
+    /// Whether it was adopted before and lost the identity.
+    is_repair: bool,
 }
 
-/// Every Machine of the cluster. A twin may be in any namespace: whoever may not look there cannot know that there is none.
+/// Every Machine of the cluster: a Machine with the same identity may be in any namespace.
 struct Platform {
     kind: KnownKind,
     machines: Vec<(DynamicObject, Machine)>,
@@ -131,13 +155,14 @@ impl Platform {
         list(cluster, &selection, &Wanted::Whole, |object| objects.push(object))
             .await
             .map_err(|incomplete| incomplete.source)?;
+
         let decoded = objects.into_iter().map(|object| {
-            let name = kind.name_of(&object);
+            let target = kind.title_of(&object);
             let object = serde_json::from_value::<DynamicObject>(object).map_err(|error| {
-                crate::change::ChangeError::DecodeObject { target: name.clone(), message: error.to_string() }
+                DecodeObjectSnafu { target: target.clone(), message: error.to_string() }.build()
             })?;
-            let machine = decode(&name, &object)?;
-            Ok::<_, crate::change::ChangeError>((object, machine))
+            let machine = decode(&target, &object)?;
+            Ok::<_, ChangeError>((object, machine))
         });
         let machines = decoded.collect::<Result<_, _>>()?;
         Ok(Self { kind, machines })
@@ -151,29 +176,29 @@ impl Platform {
         all
     }
 
-    /// Those that a user named.
-    async fn named(&self, cluster: &Cluster, targets: Vec<Target>) -> Result<Vec<Chosen>, Error> {
+    /// Returns the Machines that the user specified.
+    async fn named(&self, cluster: &Cluster, targets: Vec<Target>) -> Result<Vec<Candidate>, Error> {
         let twins = self.by_identity();
-        let mut chosen = Vec::new();
+        let mut candidates = Vec::new();
         for target in targets {
-            let name = title(&target);
-            // One that was made since is judged among those that were there before.
+            let name = target.title();
+            // A Machine that was created since the list is compared with those of the list.
             let object = read(cluster, &target).await?;
             if object.metadata.deletion_timestamp.is_some() {
-                let fix = "restore it again once it is gone";
+                let fix = "restore it again after the deletion";
                 return Ok(ChangeDeletedSnafu { target: name, fix }.fail()?);
             }
             let machine: Machine = decode(&name, &object)?;
             match judge(target, object, &machine, &twins)? {
-                Ok(one) => chosen.push(one),
+                Ok(candidate) => candidates.push(candidate),
                 Err(why) => return Ok(AdoptOwnSnafu { target: name, why }.fail()?),
             }
         }
-        Ok(chosen)
+        Ok(candidates)
     }
 
-    /// Those that wait for it in the namespace, or in all, and have the labels.
-    async fn waiting(&self, cluster: &Cluster, arguments: &AdoptArgs) -> Result<Vec<Chosen>, Error> {
+    /// Returns the Machines that wait for adoption in the namespace, or in all, and match the label selector.
+    async fn waiting(&self, cluster: &Cluster, arguments: &AdoptArgs) -> Result<Vec<Candidate>, Error> {
         let namespace = (!arguments.namespaces.all_namespaces).then_some(cluster.namespace.as_str());
         let selection = Selection {
             labels: arguments.selector.as_deref(),
@@ -181,37 +206,42 @@ impl Platform {
         };
         let mut selected = HashSet::new();
         let wanted = Wanted::paths([".metadata.uid"]);
-        let uid = |object: &Value| object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
-        list(cluster, &selection, &wanted, |object| selected.extend(uid(&object)))
-            .await
-            .map_err(|incomplete| incomplete.source)?;
+        list(cluster, &selection, &wanted, |object| {
+            selected.insert(text(&object, "/metadata/uid").to_owned());
+        })
+        .await
+        .map_err(|incomplete| incomplete.source)?;
+
         let twins = self.by_identity();
-        let mut chosen = Vec::new();
+        let mut candidates = Vec::new();
         for (object, machine) in &self.machines {
             let metadata = &object.metadata;
             let is_selected = metadata.uid.as_ref().is_some_and(|uid| selected.contains(uid));
             if is_selected && metadata.deletion_timestamp.is_none() {
                 let name = metadata.name.clone().unwrap_or_default();
                 let target = Target { kind: self.kind.clone(), name };
-                chosen.extend(judge(target, object.clone(), machine, &twins)?);
+                candidates.extend(judge(target, object.clone(), machine, &twins)?);
             }
         }
-        Ok(chosen)
+        Ok(candidates)
     }
 }
 
-/// Whether a Machine may be adopted, or why it needs not.
+/// Returns the candidate, or why the Machine does not need to be adopted.
 fn judge(
     target: Target,
     object: DynamicObject,
     machine: &Machine,
     twins: &HashMap<Identity, Vec<&Machine>>,
-) -> Result<Result<Chosen, &'static str>, Error> {
+) -> Result<Result<Candidate, &'static str>, Error> {
     let identity = identity(machine);
     let same = twins.get(&identity).map(Vec::as_slice).unwrap_or_default();
     match adoption(machine, same) {
-        Adoption::Possible { .. } => Ok(Ok(Chosen { target, object, identity })),
+        Adoption::Possible { .. } => Ok(Ok(Candidate { target, object, identity, is_repair: false })),
+        Adoption::Repairable { identity } => Ok(Ok(Candidate { target, object, identity, is_repair: true })),
         Adoption::NotNeeded { why } => Ok(Err(why)),
-        Adoption::HeldBy { twin } => Ok(AdoptTwinSnafu { target: title(&target), twin }.fail()?),
+        Adoption::HeldBy { twin } => {
+            Ok(AdoptTwinSnafu { target: target.title(), twin: twin.to_string() }.fail()?)
+        }
     }
 }

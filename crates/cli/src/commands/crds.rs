@@ -1,34 +1,37 @@
-//! Prints definitions.
+//! Prints the CRDs.
 
 use clap::Args;
 use snafu::ResultExt;
 use vitistack_types::definitions;
 
-use super::{Ending, Error, MakeManifestSnafu, NameObjectSnafu, document};
-use crate::{kinds::KnownKind, manifests, output::Console};
+use super::{Ending, Error, GenerateManifestSnafu, NameObjectSnafu, document};
+use crate::{cluster::kinds::KnownKind, manifests, printing::Console};
 
-/// Which definitions.
+/// The arguments of `vitistack crds`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  vitistack crds | kubectl apply --server-side -f -\n  vitistack crds machine machineclass"
-)]
+#[command(after_help = "Examples:
+  # Install the CRDs
+  vitistack crds | kubectl apply --server-side -f -
+
+  # Print the CRDs of two kinds
+  vitistack crds machine machineclass")]
 pub struct CrdsArgs {
-    /// Kinds to print, by kind, plural or short name; all when none is given
+    /// Kinds, plurals or short names (default: all kinds)
     kinds: Vec<String>,
 }
 
-/// Prints them.
+/// Prints the CRDs.
 pub fn run(arguments: &CrdsArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     let wanted = arguments
         .kinds
         .iter()
-        .map(|word| KnownKind::find(word))
+        .map(|name| KnownKind::find(name))
         .collect::<Result<Vec<_>, _>>()
         .context(NameObjectSnafu)?;
     for definition in definitions() {
         let is_wanted = wanted.iter().any(|kind| kind.resource.kind == definition.spec.names.kind);
         if wanted.is_empty() || is_wanted {
-            document(&manifests::crd(&definition).context(MakeManifestSnafu)?.yaml, console)?;
+            document(&manifests::crd(&definition).context(GenerateManifestSnafu)?.yaml, console)?;
         }
     }
     Ok(Ending::Done)

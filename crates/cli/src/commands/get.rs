@@ -1,4 +1,4 @@
-//! Lists objects, or shows one.
+//! Displays one or many objects.
 
 use std::fmt::Write as _;
 
@@ -8,89 +8,102 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use snafu::ResultExt;
 
-use super::{Ending, Error, NameObjectSnafu, WriteObjectSnafu, WriteOutputSnafu, write_json};
+use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu, write_document};
 use crate::{
-    args::{AllNamespacesArgs, ClusterArgs, OutputArgs},
-    cluster::Cluster,
-    columns::Columns,
-    kinds::{KnownKind, Target},
-    listing::{Incomplete, Selection, Wanted, list, read},
-    output::{Console, OutputFormat, Table},
+    args::{AllNamespacesArgs, ClusterArgs, ListOutputArgs},
+    cluster::{
+        Cluster, in_namespace,
+        kinds::{KnownKind, Target},
+        listing::{Incomplete, Selection, Wanted, list, read},
+    },
+    printing::{Console, Escaped, OutputFormat, Table, columns::Columns, write_line},
 };
 
-/// Which objects, and how to show them.
+/// The arguments of `vitistack get`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  vitistack get                            everything in the namespace
-  vitistack get machines -A                the machines of all namespaces
-  vitistack get machine web-1 -o yaml      one machine as it is stored
-  vitistack get vsm -l app=web -o wide     by short name and label, with more columns
+  # List all objects in the namespace
+  vitistack get
 
-Exit codes: 0 done, 1 failed, 3 only a part of the answer could be had; what is missing is told on standard error.")]
+  # List the machines in all namespaces
+  vitistack get machines -A
+
+  # Display one machine as YAML
+  vitistack get machine web-1 -o yaml
+
+  # List machines by label, with additional columns
+  vitistack get vsm -l app=web -o wide
+
+Exit status: 0 success, 1 failure, 3 partial result (what is missing is reported on standard error)")]
 pub struct GetArgs {
-    /// Kind, plural or short name, or KIND/NAME; all kinds when absent
+    /// Kind, plural or short name, or KIND/NAME (default: all kinds)
     kind: Option<String>,
-    /// Name of one object
+    /// Name of an object
     name: Option<String>,
-    /// Only objects with these labels, such as app=web,tier!=test
+    /// Label selector, such as app=web,tier!=test
     #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "name")]
     selector: Option<String>,
     #[command(flatten)]
-    output: OutputArgs,
+    output: ListOutputArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    everywhere: AllNamespacesArgs,
+    namespaces: AllNamespacesArgs,
 }
 
-/// Shows them.
+/// Displays the objects.
 pub async fn run(arguments: &GetArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
-    let word = arguments.kind.as_deref().filter(|word| !word.eq_ignore_ascii_case("all"));
-    let words: Vec<String> =
-        word.into_iter().chain(arguments.name.as_deref()).map(ToOwned::to_owned).collect();
-    let is_one = arguments.name.is_some() || word.is_some_and(|word| word.contains('/'));
+    let kind = arguments.kind.as_deref().filter(|kind| !kind.eq_ignore_ascii_case("all"));
+    let object: Vec<String> =
+        kind.into_iter().chain(arguments.name.as_deref()).map(ToOwned::to_owned).collect();
+    let is_one = arguments.name.is_some() || kind.is_some_and(|kind| kind.contains('/'));
     if is_one {
-        let target = Target::read(&words).context(NameObjectSnafu)?;
+        let target = Target::read(&object).context(NameObjectSnafu)?;
         let cluster = Cluster::connect(&arguments.cluster).await?;
         return one(&cluster, &target, arguments.output.output, console).await;
     }
-    let kinds = match word {
-        Some(word) => vec![KnownKind::find(word).context(NameObjectSnafu)?],
+
+    let kinds = match kind {
+        Some(kind) => vec![KnownKind::find(kind).context(NameObjectSnafu)?],
         None => KnownKind::all(),
     };
     let cluster = Cluster::connect(&arguments.cluster).await?;
     many(&cluster, &kinds, arguments, console).await
 }
 
+/// Displays one object.
 async fn one(
     cluster: &Cluster,
     target: &Target,
     format: OutputFormat,
     console: &mut Console<'_>,
 ) -> Result<Ending, Error> {
-    let object = read(cluster, &target.kind.resource, target.namespace(cluster), &target.name).await?;
-    match format {
-        OutputFormat::Json | OutputFormat::Yaml => write_object(object, format, console)?,
-        OutputFormat::Name => {
-            writeln!(console.output, "{}", target.kind.name_of(&object)).context(WriteOutputSnafu)?;
-        }
-        OutputFormat::Table | OutputFormat::Wide => {
-            let columns = Columns::of(&target.kind, format == OutputFormat::Wide, false);
-            let mut table = columns.table();
-            columns.row(&object, Timestamp::now(), &mut table);
-            table.write(console.output, console.terminal).context(WriteOutputSnafu)?;
-        }
+    let mut object = read(cluster, &target.kind.resource, target.namespace(cluster), &target.name).await?;
+    remove_managed_fields(&mut object);
+    if write_document(&object, format, console)? {
+        return Ok(Ending::Done);
+    }
+
+    if format == OutputFormat::Name {
+        write_line(console.output, format_args!("{}", target.kind.title_of(&object)))
+            .context(WriteOutputSnafu)?;
+    } else {
+        let columns = Columns::of(&target.kind, format == OutputFormat::Wide, false);
+        let mut table = columns.table();
+        columns.row(&object, Timestamp::now(), &mut table);
+        table.write(console.output, console.terminal).context(WriteOutputSnafu)?;
     }
     Ok(Ending::Done)
 }
 
-/// What was read of one kind.
+/// The objects of one kind, in the form in which they are printed.
 enum Rows {
     Table(Table),
     Names(String),
     Objects(Vec<Value>),
 }
 
+/// Displays all objects of some kinds.
 async fn many(
     cluster: &Cluster,
     kinds: &[KnownKind],
@@ -98,19 +111,20 @@ async fn many(
     console: &mut Console<'_>,
 ) -> Result<Ending, Error> {
     let format = arguments.output.output;
-    let everywhere = arguments.everywhere.all_namespaces;
-    let namespace = (!everywhere).then_some(cluster.namespace.as_str());
+    let all_namespaces = arguments.namespaces.all_namespaces;
+    let namespace = (!all_namespaces).then_some(cluster.namespace.as_str());
+
     let answers = kinds.iter().map(|kind| async {
-        let mut rows = Rows::of(format, kind, everywhere, kinds.len() > 1);
+        let (mut rows, columns) = Rows::new(format, kind, all_namespaces, kinds.len() > 1);
         let mut selection = Selection::all(&kind.resource, namespace.filter(|_| kind.is_namespaced));
         selection.labels = arguments.selector.as_deref();
-        let wanted = rows.0.wanted(&rows.1);
+        let wanted = rows.wanted(&columns);
         let now = Timestamp::now();
-        let answer =
-            list(cluster, &selection, &wanted, |object| rows.0.add(&rows.1, kind, object, now)).await;
-        (rows.0, answer.err())
+        let answer = list(cluster, &selection, &wanted, |object| rows.add(&columns, kind, object, now)).await;
+        (rows, answer.err())
     });
     let answers = join_all(answers).await;
+
     let mut missing = Vec::new();
     let mut objects = Vec::new();
     let mut is_first = true;
@@ -129,55 +143,58 @@ async fn many(
             }
         }
     }
-    let is_table = matches!(format, OutputFormat::Table | OutputFormat::Wide);
-    if matches!(format, OutputFormat::Json | OutputFormat::Yaml) {
-        let items: Vec<Value> = objects;
-        write_object(json!({"apiVersion": "v1", "kind": "List", "items": items}), format, console)?;
-    } else if is_table && is_first && missing.is_empty() {
-        let place = namespace.map_or("any namespace".to_owned(), |name| format!("namespace {name}"));
-        writeln!(console.errors, "nothing found in {place}").context(WriteOutputSnafu)?;
+
+    let document = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    let is_document = write_document(&document, format, console)?;
+    let is_empty_table = !is_document && format != OutputFormat::Name && is_first;
+    if is_empty_table && missing.is_empty() {
+        writeln!(console.errors, "No objects found{}.", in_namespace(namespace)).context(WriteOutputSnafu)?;
     }
-    tell_missing(missing, kinds.len(), console)
+    report_missing(missing, kinds.len(), console)
 }
 
-/// A partial answer is never shown as whole. One of which there is nothing at all is a failure.
-fn tell_missing(
+/// Reports what could not be read, so that a partial result is never taken for a complete one. An empty result is an error.
+fn report_missing(
     mut missing: Vec<Incomplete>,
-    asked: usize,
+    requested: usize,
     console: &mut Console<'_>,
 ) -> Result<Ending, Error> {
-    if missing.len() == asked && missing.iter().all(|incomplete| incomplete.read == 0) {
-        // The same server said the same of every kind, or never spoke.
-        if !missing.is_empty() {
-            return Err(missing.swap_remove(0).source.into());
-        }
+    let is_nothing_read = missing.len() == requested && missing.iter().all(|incomplete| incomplete.read == 0);
+    if is_nothing_read && !missing.is_empty() {
+        // The cause is the same for every kind.
+        return Err(missing.swap_remove(0).source.into());
     }
+
     for Incomplete { read, remaining, source } in &missing {
-        let mut line = "not all is shown: ".to_owned();
+        let mut line = "partial result: ".to_owned();
         if *read > 0 {
-            let _ = write!(line, "after {read} objects, ");
+            let _ = write!(line, "after {read} objects");
             if let Some(remaining) = remaining {
-                let _ = write!(line, "with {remaining} more to come, ");
+                let _ = write!(line, ", with {remaining} remaining");
             }
+            line.push_str(": ");
         }
-        let again = if *read > 0 { "; run it again for the rest" } else { "" };
-        writeln!(console.errors, "vitistack: {line}{source}{again}").context(WriteOutputSnafu)?;
+        let fix = if *read > 0 { "; run the command again for the rest" } else { "" };
+        write_line(console.errors, format_args!("vitistack: {line}{source}{fix}"))
+            .context(WriteOutputSnafu)?;
     }
     Ok(if missing.is_empty() { Ending::Done } else { Ending::Partial })
 }
 
 impl Rows {
-    fn of(format: OutputFormat, kind: &KnownKind, everywhere: bool, is_one_of_many: bool) -> (Self, Columns) {
-        let mut columns = Columns::of(kind, format == OutputFormat::Wide, everywhere);
-        columns.says_kind = is_one_of_many;
+    /// Creates empty rows for a format.
+    fn new(format: OutputFormat, kind: &KnownKind, all_namespaces: bool, has_kind: bool) -> (Self, Columns) {
+        let mut columns = Columns::of(kind, format == OutputFormat::Wide, all_namespaces);
+        columns.has_kind = has_kind;
         let rows = match format {
-            OutputFormat::Table | OutputFormat::Wide => Self::Table(columns.table()),
+            OutputFormat::Text | OutputFormat::Wide => Self::Table(columns.table()),
             OutputFormat::Name => Self::Names(String::new()),
             OutputFormat::Json | OutputFormat::Yaml => Self::Objects(Vec::new()),
         };
         (rows, columns)
     }
 
+    /// Returns the fields to decode.
     fn wanted(&self, columns: &Columns) -> Wanted {
         match self {
             Self::Table(_) => columns.wanted(),
@@ -190,34 +207,24 @@ impl Rows {
         match self {
             Self::Table(table) => columns.row(&object, now, table),
             Self::Names(names) => {
-                let _ = writeln!(names, "{}", kind.name_of(&object));
+                let _ = writeln!(names, "{}", Escaped(kind.title_of(&object)));
             }
             Self::Objects(objects) => {
-                // Items of a list may come without them.
+                // Servers may omit these fields in the items of a list.
                 if let Some(members) = object.as_object_mut() {
                     members.insert("apiVersion".to_owned(), kind.resource.api_version.clone().into());
                     members.insert("kind".to_owned(), kind.resource.kind.clone().into());
                 }
-                without_managers(&mut object);
+                remove_managed_fields(&mut object);
                 objects.push(object);
             }
         }
     }
 }
 
-/// Who wrote which field is half of an object and never what was asked for.
-fn without_managers(object: &mut Value) {
+/// Removes the managed fields, which are half of an object and rarely of interest.
+fn remove_managed_fields(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
-    }
-}
-
-fn write_object(mut object: Value, format: OutputFormat, console: &mut Console<'_>) -> Result<(), Error> {
-    without_managers(&mut object);
-    if format == OutputFormat::Yaml {
-        let yaml = serde_saphyr::to_string(&object).context(WriteObjectSnafu)?;
-        write!(console.output, "{yaml}").context(WriteOutputSnafu)
-    } else {
-        write_json(&object, console)
     }
 }

@@ -1,4 +1,4 @@
-//! What the commands do, one file each. Each writes to the console it is given.
+//! The commands, one file each.
 
 pub mod adopt;
 pub mod apiserver;
@@ -27,85 +27,92 @@ use std::{io, path::PathBuf};
 use serde::Serialize;
 use snafu::{ResultExt, Snafu};
 use vitistack_apiserver::ServeError;
-use vitistack_runtime::shutdown::ShutdownError;
+use vitistack_runtime::{shutdown::ShutdownError, telemetry::TelemetryError};
 
 use self::{plan::PlanError, render::RenderError};
 use crate::{
     args::Command,
-    change::ChangeError,
-    cluster::{ConnectError, RequestError},
-    kinds::NameError,
+    cluster::{ConnectError, RequestError, change::ChangeError, kinds::NameError},
     manifests::{self, Manifest},
-    output::{AnswerFormat, Console},
+    printing::{Console, OutputFormat},
 };
 
-/// How a command ended that did not fail.
+/// How a command ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It did what was asked.
+    /// The command succeeded.
     Done,
-    /// There is a change to be made.
+    /// Changes are pending.
     Change,
-    /// Only a part of the answer could be had; what is missing was told.
+    /// The result is partial; what is missing was reported.
     Partial,
 }
 
-/// Indicates that a command failed.
+/// Errors of commands.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub(crate)))]
 pub enum Error {
-    /// Indicates that the output is closed or full.
+    /// The output is closed or full.
     #[snafu(display("failed to write the output: {source}"))]
     WriteOutput { source: io::Error },
-    /// Indicates that a manifest could not be made.
+    /// A manifest cannot be generated.
     #[snafu(display("{source}"))]
-    MakeManifest { source: manifests::Error },
-    /// Indicates that the end of the process could not be listened for.
+    GenerateManifest { source: manifests::Error },
+    /// Signals cannot be handled.
     #[snafu(display("{source}"))]
-    ListenForEnd { source: ShutdownError },
-    /// Indicates that the API could not be served.
+    HandleSignals { source: ShutdownError },
+    /// The log cannot be started.
+    #[snafu(display("{source}"))]
+    StartLog { source: TelemetryError },
+    /// The API cannot be served.
     #[snafu(display("{source}"))]
     Serve { source: ServeError },
-    /// Indicates that there is no cluster to ask.
+    /// The data directory cannot be backed up.
+    #[snafu(display("{source}"), context(false))]
+    Backup { source: apiserver::BackupError },
+    /// The backup cannot be restored.
+    #[snafu(display("{source}"), context(false))]
+    Restore { source: apiserver::RestoreError },
+    /// The cluster cannot be used.
     #[snafu(display("{source}"), context(false))]
     Connect { source: ConnectError },
-    /// Indicates that the cluster did not answer as wanted.
+    /// A request failed.
     #[snafu(display("{source}"), context(false))]
     Request { source: RequestError },
-    /// Indicates that a change was refused.
+    /// A change was refused.
     #[snafu(display("{source}"), context(false))]
     Change { source: ChangeError },
-    /// Indicates that a file could not be rendered.
+    /// A file cannot be rendered.
     #[snafu(display("{source}"), context(false))]
     Render { source: RenderError },
-    /// Indicates that it cannot be said what files would change.
+    /// The changes cannot be previewed.
     #[snafu(display("{source}"), context(false))]
     Plan { source: PlanError },
-    /// Indicates that a cluster lacks something that the operators need.
+    /// Checks of the cluster failed.
     #[snafu(display("{failed} of {all} checks failed"))]
     FailChecks { failed: usize, all: usize },
-    /// Indicates that the pages of `man` could not be written.
-    #[snafu(display("failed to write pages to {}: {source}: give --dir a directory that you may write to", dir.display()))]
+    /// The man pages cannot be written.
+    #[snafu(display("failed to write man pages to {}: {source}: set --dir to a writable directory", dir.display()))]
     WriteMan { dir: PathBuf, source: io::Error },
-    /// Indicates that the words of the user name nothing.
+    /// The kind or object is invalid.
     #[snafu(display("{source}"))]
     NameObject { source: NameError },
-    /// Indicates that an object has no YAML form.
-    #[snafu(display("failed to write the answer as YAML: {source}"))]
+    /// An object cannot be written as YAML.
+    #[snafu(display("failed to write the result as YAML: {source}"))]
     WriteObject { source: serde_saphyr::ser::Error },
-    /// Indicates that operators do not run.
+    /// The operators failed.
     #[snafu(display("{source}"), context(false))]
     RunOperators { source: run::RunError },
-    /// Indicates that the platform does not run.
+    /// `vitistack up` failed.
     #[snafu(display("{source}"), context(false))]
     RunPlatform { source: up::UpError },
-    /// Indicates that there is nothing of that name.
-    #[snafu(display("there is no {what} {name:?}: choose from {}", known.join(", ")))]
+    /// The name does not exist.
+    #[snafu(display("unknown {what} {name:?}: use one of {}", known.join(", ")))]
     FindName { what: &'static str, name: String, known: Vec<String> },
 }
 
 impl Error {
-    /// Whether the reader of the output went away.
+    /// Returns whether the reader of the output closed the pipe.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::WriteOutput { source } if source.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -147,54 +154,61 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
     }
 }
 
-/// Writes what was generated.
+/// Writes generated manifests.
 fn documents(
     manifests: Result<Vec<Manifest>, manifests::Error>,
     console: &mut Console<'_>,
 ) -> Result<Ending, Error> {
-    for manifest in manifests.context(MakeManifestSnafu)? {
+    for manifest in manifests.context(GenerateManifestSnafu)? {
         document(&manifest.yaml, console)?;
     }
     Ok(Ending::Done)
 }
 
-/// Writes one of several YAML documents.
+/// Writes one document of a YAML stream.
 fn document(yaml: &str, console: &mut Console<'_>) -> Result<(), Error> {
     write!(console.output, "---\n{yaml}").context(WriteOutputSnafu)
 }
 
-/// Writes what is told as a document, with what could not be read beside it; false for text, which each command writes
-/// by itself.
+/// Writes a result as JSON or YAML, with what could not be read. Returns false for text, which the command writes itself.
 fn write_answer(
     answer: &impl Serialize,
     missing: &[String],
-    format: AnswerFormat,
+    format: OutputFormat,
     console: &mut Console<'_>,
 ) -> Result<bool, Error> {
-    let whole = Answer { answer, not_known: missing };
-    match format {
-        AnswerFormat::Text => return Ok(false),
-        AnswerFormat::Json => write_json(&whole, console)?,
-        AnswerFormat::Yaml => {
-            let yaml = serde_saphyr::to_string(&whole).context(WriteObjectSnafu)?;
-            console.output.write_all(yaml.as_bytes()).context(WriteOutputSnafu)?;
-        }
-    }
-    Ok(true)
+    write_document(&Answer { answer, not_known: missing }, format, console)
 }
 
-/// What is told, and what is not known.
+/// A result and what could not be read.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer<'a, T> {
     #[serde(flatten)]
     answer: &'a T,
-    /// A partial answer is never shown as whole.
+    /// Marks a partial result.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     not_known: &'a [String],
 }
 
-/// Writes one JSON document.
+/// Writes a document as JSON or YAML. Returns false for the other formats, which the command writes itself.
+fn write_document(
+    document: &impl Serialize,
+    format: OutputFormat,
+    console: &mut Console<'_>,
+) -> Result<bool, Error> {
+    match format {
+        OutputFormat::Json => write_json(document, console)?,
+        OutputFormat::Yaml => {
+            let yaml = serde_saphyr::to_string(document).context(WriteObjectSnafu)?;
+            console.output.write_all(yaml.as_bytes()).context(WriteOutputSnafu)?;
+        }
+        OutputFormat::Text | OutputFormat::Wide | OutputFormat::Name => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Writes a JSON document.
 fn write_json(document: &impl Serialize, console: &mut Console<'_>) -> Result<(), Error> {
     serde_json::to_writer_pretty(&mut *console.output, document)
         .map_err(io::Error::from)

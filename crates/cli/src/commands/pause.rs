@@ -1,4 +1,4 @@
-//! Stops all action on objects, and lets it go on.
+//! Pauses and resumes reconciliation of objects.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -7,16 +7,24 @@ use vitistack_types::labels;
 
 use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu};
 use crate::{
-    change::{TargetsArgs, is_paused, patch, read, title},
-    cluster::{Cluster, ClusterArgs},
-    output::Console,
+    args::ClusterArgs,
+    cluster::{
+        Cluster,
+        change::{TargetsArgs, is_paused, patch, read},
+    },
+    printing::{Console, write_line},
 };
 
-/// Which objects to leave alone.
+/// The arguments of `vitistack pause`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  vitistack pause machine/web-1\n  vitistack pause datacenter/west machineprovider/rack-7 -n shop"
-)]
+#[command(after_help = "Operators do not change paused objects or what belongs to them.
+
+Examples:
+  # Pause a machine
+  vitistack pause machine/web-1
+
+  # Pause a datacenter and a provider
+  vitistack pause datacenter/west machineprovider/rack-7 -n shop")]
 pub struct PauseArgs {
     #[command(flatten)]
     targets: TargetsArgs,
@@ -24,9 +32,10 @@ pub struct PauseArgs {
     cluster: ClusterArgs,
 }
 
-/// Which objects to act on again.
+/// The arguments of `vitistack resume`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  vitistack resume machine/web-1")]
+#[command(after_help = "Examples:
+  vitistack resume machine/web-1")]
 pub struct ResumeArgs {
     #[command(flatten)]
     targets: TargetsArgs,
@@ -34,12 +43,12 @@ pub struct ResumeArgs {
     cluster: ClusterArgs,
 }
 
-/// Stops all action.
+/// Pauses reconciliation.
 pub async fn pause(arguments: &PauseArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     set(&arguments.targets, &arguments.cluster, true, console).await
 }
 
-/// Lets it go on.
+/// Resumes reconciliation.
 pub async fn resume(arguments: &ResumeArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     set(&arguments.targets, &arguments.cluster, false, console).await
 }
@@ -57,19 +66,20 @@ async fn set(
         let object = read(&cluster, &target).await?;
         found.push((target, object));
     }
+
     for (target, object) in found {
-        let told = match (paused, is_paused(&object)) {
-            (true, true) => "is paused already",
-            (true, false) => "is paused",
-            (false, true) => "goes on",
-            (false, false) => "is not paused",
+        let result = match (paused, is_paused(&object)) {
+            (true, true) => "already paused",
+            (true, false) => "paused",
+            (false, true) => "resumed",
+            (false, false) => "not paused",
         };
         if paused != is_paused(&object) {
             let value = if paused { json!("true") } else { Value::Null };
             let annotations = json!({ labels::PAUSED: value });
             patch(&cluster, &target, &object, json!({ "metadata": { "annotations": annotations } })).await?;
         }
-        writeln!(console.output, "{} {told}", title(&target)).context(WriteOutputSnafu)?;
+        write_line(console.output, format_args!("{} {result}", target.title())).context(WriteOutputSnafu)?;
     }
     Ok(Ending::Done)
 }

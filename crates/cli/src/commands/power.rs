@@ -1,4 +1,4 @@
-//! Switches machines on and off, and restarts them.
+//! Powers machines on and off, and restarts them.
 
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::{Timestamp, Unit};
@@ -9,96 +9,114 @@ use vitistack_types::labels;
 
 use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu};
 use crate::{
-    change::{
-        ChangeDeletedSnafu, RestartStoppedSnafu, TargetsArgs, is_paused, patch, read, refuse_other_kinds,
-        title,
+    args::ClusterArgs,
+    cluster::{
+        Cluster,
+        change::{
+            ChangeDeletedSnafu, RestartStoppedSnafu, TargetsArgs, is_paused, patch, read, require_machine,
+        },
+        kinds::Target,
     },
-    cluster::{Cluster, ClusterArgs},
-    kinds::Target,
-    output::Console,
+    printing::{Console, write_line},
 };
 
-/// Which machines, and what becomes of them.
+/// The arguments of `vitistack power`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  vitistack power off web-1\n  vitistack power on machine web-1 web-2\n  vitistack power restart machine/web-1 -n shop"
+    after_help = "The command changes the desired state; \"vitistack watch machines\" shows when the machine follows.
+
+Examples:
+  # Power off a machine
+  vitistack power off web-1
+
+  # Power on two machines
+  vitistack power on machine web-1 web-2
+
+  # Restart a machine in another namespace
+  vitistack power restart machine/web-1 -n shop"
 )]
 pub struct PowerArgs {
-    /// What to do
-    change: PowerChange,
+    /// Action
+    action: PowerAction,
     #[command(flatten)]
     targets: TargetsArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// What becomes of a machine.
+/// What to do with a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PowerChange {
-    /// Let it run: spec.powerState is Running
+enum PowerAction {
+    /// Start the machine: set spec.powerState to Running
     On,
-    /// Power it off and keep it: spec.powerState is Stopped
+    /// Stop the machine and keep it: set spec.powerState to Stopped
     Off,
-    /// Restart it once: the annotation vitistack.io/restart-at is now
+    /// Restart the machine once: set the annotation vitistack.io/restart-at
     Restart,
 }
 
-/// Asks for it. All machines are looked at before the first is changed.
+/// Requests the action. All machines are checked before the first is changed.
 pub async fn run(arguments: &PowerArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     let targets = arguments.targets.read().context(NameObjectSnafu)?;
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let mut found = Vec::new();
     for target in targets {
-        refuse_other_kinds(&target)?;
+        require_machine(&target)?;
         let object = read(&cluster, &target).await?;
-        refuse(arguments.change, &target, &object)?;
+        check(arguments.action, &target, &object)?;
         found.push((target, object));
     }
+
     for (target, object) in found {
-        let name = title(&target);
-        let (change, told) = wanted(arguments.change, &object);
+        let title = target.title();
+        let (change, result) = change(arguments.action, &object);
         if let Some(change) = change {
             patch(&cluster, &target, &object, change).await?;
         }
-        writeln!(console.output, "{name} {told}").context(WriteOutputSnafu)?;
+        write_line(console.output, format_args!("{title} {result}")).context(WriteOutputSnafu)?;
         if is_paused(&object) {
-            writeln!(console.errors, "{name} is paused: nothing happens until `vitistack resume {name}`")
-                .context(WriteOutputSnafu)?;
+            write_line(
+                console.errors,
+                format_args!("{title} is paused; the change takes effect after \"vitistack resume {title}\""),
+            )
+            .context(WriteOutputSnafu)?;
         }
     }
     Ok(Ending::Done)
 }
 
-fn refuse(change: PowerChange, target: &Target, object: &DynamicObject) -> Result<(), Error> {
+/// Returns an error if the action is not possible.
+fn check(action: PowerAction, target: &Target, object: &DynamicObject) -> Result<(), Error> {
     if object.metadata.deletion_timestamp.is_some() {
-        return Ok(ChangeDeletedSnafu { target: title(target), fix: "nothing is left to switch" }.fail()?);
+        let fix = "its power state cannot be changed any more";
+        return Ok(ChangeDeletedSnafu { target: target.title(), fix }.fail()?);
     }
-    if change == PowerChange::Restart && power(object) == Some("Stopped") {
-        return Ok(RestartStoppedSnafu { target: title(target) }.fail()?);
+    if action == PowerAction::Restart && power_state(object) == "Stopped" {
+        return Ok(RestartStoppedSnafu { target: target.title() }.fail()?);
     }
     Ok(())
 }
 
-fn power(object: &DynamicObject) -> Option<&str> {
-    object.data.pointer("/spec/powerState").and_then(Value::as_str)
+/// Returns the desired power state.
+fn power_state(object: &DynamicObject) -> &str {
+    object.data.pointer("/spec/powerState").and_then(Value::as_str).unwrap_or("Running")
 }
 
-/// The patch, unless there is nothing to change, and what is told.
-fn wanted(change: PowerChange, object: &DynamicObject) -> (Option<Value>, String) {
-    let (wanted, told) = match change {
-        PowerChange::On => ("Running", "shall run"),
-        PowerChange::Off => ("Stopped", "shall be off"),
-        PowerChange::Restart => {
+/// Returns the patch, unless nothing changes, and the result to print.
+fn change(action: PowerAction, object: &DynamicObject) -> (Option<Value>, &'static str) {
+    let (state, result, unchanged) = match action {
+        PowerAction::On => ("Running", "powered on", "already running"),
+        PowerAction::Off => ("Stopped", "powered off", "already stopped"),
+        PowerAction::Restart => {
             let now = Timestamp::now();
-            // Two requests within a second are two restarts.
+            // In milliseconds, so that two requests within a second are two restarts.
             let time = now.round(Unit::Millisecond).unwrap_or(now).to_string();
             let annotations = json!({ labels::RESTART_AT: time });
-            return (Some(json!({ "metadata": { "annotations": annotations } })), "shall restart".to_owned());
+            return (Some(json!({ "metadata": { "annotations": annotations } })), "restarted");
         }
     };
-    // A machine that says nothing runs.
-    if power(object).unwrap_or("Running") == wanted {
-        return (None, format!("{told}, as before"));
+    if power_state(object) == state {
+        return (None, unchanged);
     }
-    (Some(json!({ "spec": { "powerState": wanted } })), told.to_owned())
+    (Some(json!({ "spec": { "powerState": state } })), result)
 }

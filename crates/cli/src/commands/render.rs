@@ -1,95 +1,95 @@
-//! Shows what a Machine becomes on KubeVirt, without making it.
+//! Prints the objects that would be created for a Machine, without creating them.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use clap::Args;
-use kube::{
-    Api,
-    api::{DynamicObject, ObjectMeta},
-};
+use kube::{Api, api::ObjectMeta};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use snafu::{OptionExt, ResultExt, Snafu};
-use vitistack_machine::{
-    Order, Target,
-    kubevirt::{Found, Kind, OwnerKind, Settings, plan},
-};
+use vitistack_machine::{Order, Rendered, Target, backend_type};
 use vitistack_plan::{
     Redacted,
-    machine::{Desired, Problem, References, identity, resolve},
+    machine::{Identity, References, identity, provider_of, resolve},
 };
 use vitistack_types::{
-    GROUP, check,
-    conditions::reason,
-    decode,
+    GROUP, ObjectName, check, decode,
     v1alpha1::{Machine, MachineClass, MachineProvider, NetworkConfiguration, ProviderType},
 };
 
 use super::{Ending, Error, WriteObjectSnafu, WriteOutputSnafu, document};
 use crate::{
-    cluster::{Cluster, ClusterArgs},
-    documents::{self, ReadError},
-    output::Console,
+    args::ClusterArgs,
+    cluster::{Cluster, listing::text},
+    manifests::documents::{self, ReadError},
+    printing::{Console, write_line},
 };
 
-/// What stands for an identity that is only given when the Machine is created.
+/// The placeholder for an identity, which is assigned when the Machine is created.
 const NO_IDENTITY: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Indicates that a file could not be rendered.
+/// Errors of rendering Machines.
 #[derive(Debug, Snafu)]
 pub enum RenderError {
-    /// Indicates that the file could not be read.
+    /// The file cannot be read.
     #[snafu(display("{source}"), context(false))]
     ReadDocuments { source: ReadError },
-    /// Indicates that there is no Machine in the file.
-    #[snafu(display("there is no Machine in {}: `vitistack samples machine-basic` prints one", path.display()))]
+    /// The file contains no Machine.
+    #[snafu(display("no Machine found in {}: \"vitistack samples machine-basic\" prints one", path.display()))]
     FindMachine { path: PathBuf },
-    /// Indicates that the machine is made elsewhere.
+    /// Machines on the provider are not made of Kubernetes objects.
     #[snafu(display(
-        "machine/{name} is made on MachineProvider {provider:?}, which is not of type kubevirt: there is nothing to render"
+        "machine/{name} cannot be rendered: providers of type {provider_type} do not create Kubernetes objects"
     ))]
-    UseProvider { name: String, provider: String },
-    /// Indicates that the machine cannot be made as it is written.
-    #[snafu(display("machine/{name} cannot be made: {message}"))]
+    UseProvider { name: String, provider_type: ProviderType },
+    /// The Machine cannot be created as specified.
+    #[snafu(display("machine/{name} cannot be created: {message}"))]
     Resolve { name: String, message: String },
 }
 
-/// Which Machines.
+/// The arguments of `vitistack render`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "What a Machine refers to is taken from the file, else from the cluster. A Machine without providerRef is shown as it is made in the cluster it lives in. Secrets are neither read nor shown.\n\nExamples:\n  vitistack render -f machine.yaml\n  vitistack samples machine-with-overrides | vitistack render -f -"
+    after_help = "Objects that a Machine refers to are read from the file, or else from the cluster. A Machine without spec.providerRef is rendered for the cluster it is in. Secrets are neither read nor shown.
+
+Examples:
+  # Render the machines of a file
+  vitistack render -f machine.yaml
+
+  # Render a sample
+  vitistack samples machine-with-overrides | vitistack render -f -"
 )]
 pub struct RenderArgs {
-    /// File with Machines and, if you like, what they refer to; - is standard input
+    /// File with Machines and, optionally, the objects they refer to; - for standard input
     #[arg(short, long, value_name = "FILE")]
     filename: PathBuf,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// Shows them.
+/// Prints the objects of each Machine.
 pub async fn run(arguments: &RenderArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     let path = &arguments.filename;
-    let mut known = Manifests::read(path)?;
+    let mut manifests = Manifests::read(path)?;
     let namespace = arguments.cluster.namespace.clone().unwrap_or_else(|| "default".to_owned());
-    known.settle(&namespace);
-    if known.machines.is_empty() {
+    manifests.set_namespace(&namespace);
+    if manifests.machines.is_empty() {
         return Ok(FindMachineSnafu { path }.fail()?);
     }
-    if !known.is_complete() {
-        known.complete(&arguments.cluster, console).await.context(WriteOutputSnafu)?;
+
+    if !manifests.is_complete() {
+        manifests.complete(&arguments.cluster, console).await.context(WriteOutputSnafu)?;
     }
-    for machine in &known.machines {
-        write(&known, machine, console)?;
+    for machine in &manifests.machines {
+        write(&manifests, machine, console)?;
     }
     Ok(Ending::Done)
 }
 
-/// The manifests of a file, and what was found for them.
+/// The Machines of a file, and the objects they refer to.
 #[derive(Debug, Default)]
 struct Manifests {
     machines: Vec<Machine>,
@@ -101,26 +101,27 @@ struct Manifests {
 impl Manifests {
     fn read(path: &Path) -> Result<Self, RenderError> {
         let refused = |message: String| ReadError::ParseFile { path: path.to_owned(), message };
-        let mut known = Self::default();
+        let mut manifests = Self::default();
         for document in documents::read(path)? {
-            let text = |field: &str| document.get(field).and_then(Value::as_str).unwrap_or_default();
-            let is_ours = text("apiVersion").split('/').next() == Some(GROUP);
-            match text("kind") {
-                "Machine" if is_ours => known.machines.push(read_one(document).map_err(refused)?),
-                "MachineClass" if is_ours => known.classes.push(read_one(document).map_err(refused)?),
+            let is_ours = text(&document, "/apiVersion").split('/').next() == Some(GROUP);
+            match text(&document, "/kind") {
+                "Machine" if is_ours => manifests.machines.push(read_one(document).map_err(refused)?),
+                "MachineClass" if is_ours => manifests.classes.push(read_one(document).map_err(refused)?),
                 "NetworkConfiguration" if is_ours => {
-                    known.networks.push(read_one(document).map_err(refused)?);
+                    manifests.networks.push(read_one(document).map_err(refused)?);
                 }
-                "MachineProvider" if is_ours => known.providers.push(read_one(document).map_err(refused)?),
-                // The file may hold anything else that is applied together with the Machines.
+                "MachineProvider" if is_ours => {
+                    manifests.providers.push(read_one(document).map_err(refused)?);
+                }
+                // Other objects that are applied together with the Machines are ignored.
                 _ => {}
             }
         }
-        Ok(known)
+        Ok(manifests)
     }
 
-    /// Puts what names no namespace into this one, as an API server would.
-    fn settle(&mut self, namespace: &str) {
+    /// Sets the namespace of objects that specify none.
+    fn set_namespace(&mut self, namespace: &str) {
         let metadata = self
             .machines
             .iter_mut()
@@ -140,16 +141,14 @@ impl Manifests {
         self.classes.iter().find(|class| class.metadata.name.as_deref() == Some(name))
     }
 
-    /// The provider that a Machine names, as `namespace/name`, and what is known of it.
-    fn provider(&self, machine: &Machine) -> Option<(String, Option<&MachineProvider>)> {
-        let reference = machine.spec.provider_ref.as_ref()?;
-        let namespace = reference.namespace.as_deref().or(machine.metadata.namespace.as_deref());
-        let found =
-            self.providers.iter().find(|provider| is_named(&provider.metadata, namespace, &reference.name));
-        Some((format!("{}/{}", namespace.unwrap_or_default(), reference.name), found))
+    /// Returns the name of a Machine's provider, and the object if it is known.
+    fn provider(&self, machine: &Machine) -> Option<(ObjectName, Option<&MachineProvider>)> {
+        let name = provider_of(machine)?;
+        let found = self.providers.iter().find(|provider| name.is_of(&provider.metadata));
+        Some((name, found))
     }
 
-    /// Whether everything is there that the Machines refer to.
+    /// Returns whether all objects that the Machines refer to are known.
     fn is_complete(&self) -> bool {
         self.machines.iter().all(|machine| {
             let namespace = machine.metadata.namespace.as_deref();
@@ -164,11 +163,12 @@ impl Manifests {
         })
     }
 
-    /// Adds what the cluster has. What the file says wins; a cluster that does not answer is told, and adds nothing.
+    /// Adds the objects of the cluster; those of the file take precedence. A cluster that cannot be read is reported only.
     async fn complete(&mut self, cluster: &ClusterArgs, console: &mut Console<'_>) -> std::io::Result<()> {
         let found = async {
             let cluster = Cluster::connect(cluster).await?;
-            let failure = |error| Error::from(cluster.failure("list what Machines refer to", error));
+            let failure =
+                |error| Error::from(cluster.failure("list the objects that Machines refer to", error));
             let client = || cluster.client.clone();
             let everything = kube::api::ListParams::default();
             let classes: Api<MachineClass> = Api::all(client());
@@ -187,7 +187,9 @@ impl Manifests {
                 self.providers.extend(providers);
                 Ok(())
             }
-            Err(error) => writeln!(console.errors, "vitistack: the cluster was not looked at: {error}"),
+            Err(error) => {
+                write_line(console.errors, format_args!("vitistack: the cluster was not read: {error}"))
+            }
         }
     }
 }
@@ -196,7 +198,7 @@ fn is_named(metadata: &ObjectMeta, namespace: Option<&str>, name: &str) -> bool 
     metadata.name.as_deref() == Some(name) && metadata.namespace.as_deref() == namespace
 }
 
-/// Reads an object as an API server would take it.
+/// Decodes and validates an object, as an API server would.
 fn read_one<K>(document: Value) -> Result<K, String>
 where
     K: kube::core::CustomResourceExt + kube::Resource<DynamicType = ()> + Serialize + DeserializeOwned,
@@ -206,104 +208,72 @@ where
     Ok(object)
 }
 
-fn write(known: &Manifests, machine: &Machine, console: &mut Console<'_>) -> Result<(), Error> {
+/// Prints the objects of a Machine.
+fn write(manifests: &Manifests, machine: &Machine, console: &mut Console<'_>) -> Result<(), Error> {
     let name = machine.metadata.name.clone().unwrap_or_default();
-    let settings = settings(known, machine)?;
-    let desired = resolve(machine, &references(known, machine))
+    let provider = find_provider(manifests, machine)?;
+    let desired = resolve(machine, &references(manifests, machine))
         .map_err(|refusal| RenderError::Resolve { name: name.clone(), message: refusal.message })?;
-    let carried = identity(machine);
-    let is_given = !carried.as_str().is_empty();
-    let identity = if is_given { carried } else { vitistack_plan::machine::Identity::new(NO_IDENTITY) };
+    let assigned = identity(machine);
+    let has_identity = !assigned.as_str().is_empty();
+    let identity = if has_identity { assigned } else { Identity::new(NO_IDENTITY) };
+
     let target = Target {
         uid: machine.metadata.uid.clone().unwrap_or_else(|| identity.as_str().to_owned()),
         identity,
         name: name.clone(),
         namespace: machine.metadata.namespace.clone().unwrap_or_default(),
     };
-    let found = assumed(&desired);
-    let planned = plan(&settings, &Order { target, desired }, &found);
-    // What the cluster has cannot be known here.
-    let is_unknown =
-        |reason: &str| [reason::STORAGE_CLASS_NOT_FOUND, reason::SOURCE_NOT_FOUND].contains(&reason);
-    let problem = planned.problems.iter().map(Problem::refusal).find(|refusal| !is_unknown(refusal.reason));
-    if let Some(refusal) = problem {
-        return Ok(ResolveSnafu { name, message: refusal.message.clone() }.fail()?);
-    }
+    let provider_type = provider.map_or(ProviderType::OWN_CLUSTER, |provider| provider.spec.type_);
+    let rendered = backend_type(provider_type)
+        .render(provider, &Order { target, desired })
+        .with_context(|| UseProviderSnafu { name: &name, provider_type })?;
+    let Rendered { objects, hidden } =
+        rendered.map_err(|refusal| RenderError::Resolve { name: name.clone(), message: refusal.message })?;
+
     let mut comments = Vec::new();
-    if !is_given {
-        comments
-            .push(format!("machine/{name} is given its identity when it is created; zeros stand for it."));
-    }
-    if let Some(secret) = &planned.secret {
-        let keys: Vec<&str> = secret.data.keys().copied().collect();
+    if !has_identity {
         comments.push(format!(
-            "Secret {} with {} is made too, and not shown.",
-            secret.name,
-            keys.join(" and ")
+            "The identity of machine/{name} is assigned on creation; zeros are a placeholder."
         ));
     }
+    comments.extend(hidden.into_iter().map(|hidden| format!("{hidden} is created too, but not shown.")));
+
     for comment in comments {
-        writeln!(console.output, "# {comment}").context(WriteOutputSnafu)?;
+        write_line(console.output, format_args!("# {comment}")).context(WriteOutputSnafu)?;
     }
-    let volumes = planned.volumes.iter().map(|volume| &volume.child);
-    for child in planned.attachments.iter().chain(volumes).chain([&planned.virtual_machine]) {
-        let yaml = serde_saphyr::to_string(&child.object).context(WriteObjectSnafu)?;
+    for object in &objects {
+        let yaml = serde_saphyr::to_string(object).context(WriteObjectSnafu)?;
         document(&yaml, console)?;
     }
     Ok(())
 }
 
-/// How the provider of a Machine makes it.
-fn settings(known: &Manifests, machine: &Machine) -> Result<Settings, RenderError> {
-    let owner = || Some(OwnerKind { api_version: format!("{GROUP}/v1alpha1"), kind: "Machine".to_owned() });
-    let Some((place, found)) = known.provider(machine) else {
-        return Ok(Settings { namespace: None, owner: owner(), zones: Vec::new() });
-    };
-    let name = machine.metadata.name.clone().unwrap_or_default();
-    let provider = found.with_context(|| ResolveSnafu {
-        name: &name,
-        message: format!("spec.providerRef names {place:?}, which is neither in the file nor in the cluster: add the MachineProvider to the file"),
+/// Returns the provider of a Machine; without spec.providerRef it is the cluster that the Machine is in.
+fn find_provider<'a>(
+    manifests: &'a Manifests,
+    machine: &Machine,
+) -> Result<Option<&'a MachineProvider>, RenderError> {
+    let Some((provider, found)) = manifests.provider(machine) else { return Ok(None) };
+    let found = found.with_context(|| ResolveSnafu {
+        name: machine.metadata.name.clone().unwrap_or_default(),
+        message: format!("spec.providerRef: MachineProvider \"{provider}\" not found in the file or the cluster: add it to the file"),
     })?;
-    if provider.spec.type_ != ProviderType::Kubevirt {
-        return UseProviderSnafu { name, provider: place }.fail();
-    }
-    Ok(Settings {
-        namespace: provider.spec.kubevirt.as_ref().and_then(|kubevirt| kubevirt.namespace.clone()),
-        owner: owner().filter(|_| provider.spec.credentials.is_none()),
-        zones: provider.spec.zones.clone(),
-    })
+    Ok(Some(found))
 }
 
-fn references(known: &Manifests, machine: &Machine) -> References {
+/// Returns the objects that a Machine refers to.
+fn references(manifests: &Manifests, machine: &Machine) -> References {
     let namespace = machine.metadata.namespace.as_deref();
     let interfaces = machine.spec.networks.iter();
-    // The content of a Secret is never shown, so none is read.
+    // Only the key is needed: the content is never shown.
     let secret = machine.spec.cloud_init.as_ref().and_then(|cloud_init| cloud_init.secret_ref.as_ref());
     References {
-        class: machine.spec.template.as_deref().and_then(|name| known.class(name)).cloned(),
+        class: machine.spec.template.as_deref().and_then(|name| manifests.class(name)).cloned(),
         networks: interfaces
-            .filter_map(|interface| known.network(namespace, &interface.network_name))
+            .filter_map(|interface| manifests.network(namespace, &interface.network_name))
             .filter_map(|network| Some((network.metadata.name.clone()?, network.clone())))
             .collect(),
         secret: secret.map(|secret| BTreeMap::from([(secret.key.clone(), Redacted::new(String::new()))])),
-    }
-}
-
-/// A cluster that has whatever the machine names.
-fn assumed(desired: &Desired) -> Found {
-    let class = |name: &String| {
-        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
-        Arc::new(DynamicObject {
-            metadata,
-            ..Kind::StorageClass.child(ObjectMeta::default(), Value::Null).object
-        })
-    };
-    let named = desired.disks.iter().filter_map(|disk| disk.storage_class.as_ref());
-    Found {
-        has_kubevirt: true,
-        has_cdi: true,
-        has_multus: true,
-        storage_classes: named.filter(|name| *name != "default").map(class).collect(),
-        ..Found::default()
     }
 }

@@ -5,22 +5,25 @@ use snafu::ResultExt;
 use vitistack_types::samples;
 
 use super::{Ending, Error, FindNameSnafu, WriteOutputSnafu, document};
-use crate::output::Console;
+use crate::printing::Console;
 
-/// Which samples.
+/// The arguments of `vitistack samples`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  vitistack samples --list\n  vitistack samples machine-basic | kubectl apply -f -"
-)]
+#[command(after_help = "Examples:
+  # List the samples
+  vitistack samples --list
+
+  # Apply a sample
+  vitistack samples machine-basic | kubectl apply -f -")]
 pub struct SamplesArgs {
-    /// Samples to print, by name; all when none is given
+    /// Samples to print (default: all)
     names: Vec<String>,
-    /// Only list the names
+    /// List the names only
     #[arg(long)]
     list: bool,
 }
 
-/// Prints them.
+/// Prints or lists the samples.
 pub fn run(arguments: &SamplesArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     let SamplesArgs { names, list } = arguments;
     for name in names {
@@ -29,6 +32,7 @@ pub fn run(arguments: &SamplesArgs, console: &mut Console<'_>) -> Result<Ending,
             return FindNameSnafu { what: "sample", name, known }.fail();
         }
     }
+
     for sample in
         samples().iter().filter(|sample| names.is_empty() || names.iter().any(|name| name == sample.name))
     {

@@ -1,4 +1,4 @@
-//! Follows objects: a live table on a terminal, a line for each change elsewhere.
+//! Watches objects: a live table on a terminal, a line per change elsewhere.
 
 use std::{collections::BTreeMap, io, time::Duration};
 
@@ -11,67 +11,89 @@ use snafu::ResultExt;
 use tokio::time::{Instant, sleep_until};
 use vitistack_runtime::shutdown;
 
-use super::{Ending, Error, ListenForEndSnafu, NameObjectSnafu, WriteOutputSnafu};
+use super::{Ending, Error, HandleSignalsSnafu, NameObjectSnafu, WriteOutputSnafu};
 use crate::{
     args::{AllNamespacesArgs, ClusterArgs},
-    cluster::Cluster,
-    columns::Columns,
-    kinds::KnownKind,
-    output::{Console, Table, terminal_height},
-    watching::{Change, Place, changes, place},
+    cluster::{
+        Cluster,
+        kinds::KnownKind,
+        listing::text,
+        watching::{Change, changes},
+    },
+    printing::{Console, Table, columns::Columns, terminal_height, write_line},
 };
 
-/// How long changes are gathered before the table is drawn again.
-const GATHER: Duration = Duration::from_millis(100);
-/// How often ages are drawn anew.
-const AGES: Duration = Duration::from_secs(10);
+/// How long changes are collected before the table is redrawn.
+const REDRAW_DELAY: Duration = Duration::from_millis(100);
+/// How often ages are updated.
+const AGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What to follow.
+/// The arguments of `vitistack watch`.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:
-  vitistack watch                       everything in the namespace
-  vitistack watch machines -A
-  vitistack watch vsm -l app=web | tee changes.log
+#[command(
+    after_help = "On a terminal the table is redrawn on every change; elsewhere each change is printed as a line. Press Ctrl-C to stop.
 
-On a terminal the table is redrawn as things change; elsewhere each change is a line. Ctrl-C ends it.")]
+Examples:
+  # Watch all objects in the namespace
+  vitistack watch
+
+  # Watch the machines in all namespaces
+  vitistack watch machines -A
+
+  # Record the changes of some machines
+  vitistack watch vsm -l app=web | tee changes.log"
+)]
 pub struct WatchArgs {
-    /// Kind, plural or short name; all kinds when absent
+    /// Kind, plural or short name (default: all kinds)
     kind: Option<String>,
-    /// Only objects with these labels, such as app=web,tier!=test
+    /// Label selector, such as app=web,tier!=test
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    everywhere: AllNamespacesArgs,
+    namespaces: AllNamespacesArgs,
 }
 
-/// Everything that is followed.
+/// The index of the kind, the namespace and the name of an object.
+type Key = (usize, String, String);
+
+/// The objects that are watched.
 struct Board {
     columns: Vec<Columns>,
-    /// How many kinds were not listed yet.
+    /// The number of kinds whose initial list is not complete.
     unlisted: usize,
-    objects: BTreeMap<Place, Value>,
+    objects: BTreeMap<Key, Value>,
 }
 
-/// Follows it until interrupted.
+/// A change to print as a line.
+struct Line {
+    change: &'static str,
+    /// The index of the kind.
+    kind: usize,
+    object: Value,
+}
+
+/// Watches the objects until interrupted.
 pub async fn run(arguments: &WatchArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
-    let kinds = match arguments.kind.as_deref().filter(|word| !word.eq_ignore_ascii_case("all")) {
-        Some(word) => vec![KnownKind::find(word).context(NameObjectSnafu)?],
+    let kinds = match arguments.kind.as_deref().filter(|kind| !kind.eq_ignore_ascii_case("all")) {
+        Some(kind) => vec![KnownKind::find(kind).context(NameObjectSnafu)?],
         None => KnownKind::all(),
     };
     let cluster = Cluster::connect(&arguments.cluster).await?;
-    let end = shutdown::on_signal().context(ListenForEndSnafu)?;
-    let everywhere = arguments.everywhere.all_namespaces;
-    let mut board = Board::new(&kinds, everywhere);
+    let end = shutdown::on_signal().context(HandleSignalsSnafu)?;
+
+    let all_namespaces = arguments.namespaces.all_namespaces;
+    let mut board = Board::new(&kinds, all_namespaces);
     let streams = kinds.iter().enumerate().map(|(number, kind)| {
-        let namespace = (kind.is_namespaced && !everywhere).then_some(cluster.namespace.as_str());
+        let namespace = (kind.is_namespaced && !all_namespaces).then_some(cluster.namespace.as_str());
         let mut selection = watcher::Config::default();
         selection.label_selector.clone_from(&arguments.selector);
         changes(&cluster, &kind.resource, namespace, selection).map(move |change| (number, change)).boxed()
     });
     let mut changes = select_all(streams);
     let mut screen = Screen::new(&board, console);
+
     loop {
         let (number, change) = tokio::select! {
             () = end.cancelled() => break,
@@ -84,61 +106,70 @@ pub async fn run(arguments: &WatchArgs, console: &mut Console<'_>) -> Result<End
                 continue;
             }
         };
+
         if let Change::Failed(error) = change {
             if board.unlisted > 0 {
                 screen.leave(console).context(WriteOutputSnafu)?;
                 return Err(error.into());
             }
-            writeln!(console.errors, "vitistack: {error}; trying again").context(WriteOutputSnafu)?;
+            write_line(console.errors, format_args!("vitistack: {error}; retrying"))
+                .context(WriteOutputSnafu)?;
             continue;
         }
-        let line = board.take(number, change);
+        let line = board.update(number, change);
         screen.show(&board, line, console).context(WriteOutputSnafu)?;
     }
     screen.leave(console).context(WriteOutputSnafu)?;
     Ok(Ending::Done)
 }
 
+/// Returns the key of an object.
+fn key(kind: usize, object: &Value) -> Key {
+    (kind, text(object, "/metadata/namespace").to_owned(), text(object, "/metadata/name").to_owned())
+}
+
 impl Board {
-    fn new(kinds: &[KnownKind], everywhere: bool) -> Self {
+    fn new(kinds: &[KnownKind], all_namespaces: bool) -> Self {
         let columns = kinds
             .iter()
             .map(|kind| {
-                let mut columns = Columns::of(kind, false, everywhere);
-                columns.says_kind = kinds.len() > 1;
+                let mut columns = Columns::of(kind, false, all_namespaces);
+                columns.has_kind = kinds.len() > 1;
                 columns
             })
             .collect();
         Self { columns, unlisted: kinds.len(), objects: BTreeMap::new() }
     }
 
-    /// Takes note of a change; returns what to say of it in a line.
-    fn take(&mut self, number: usize, change: Change) -> Option<(&'static str, usize, Value)> {
+    /// Applies a change and returns the line to print for it.
+    fn update(&mut self, kind: usize, change: Change) -> Option<Line> {
         match change {
-            Change::Anew => {
-                self.objects.retain(|(kind, ..), _| *kind != number);
+            Change::Restarted => {
+                self.objects.retain(|(other, ..), _| *other != kind);
                 None
             }
-            Change::Complete => {
+            Change::InitialListDone => {
                 self.unlisted = self.unlisted.saturating_sub(1);
                 None
             }
-            Change::There(object) => {
-                self.objects.insert(place(number, &object), object.clone());
-                Some(("there", number, object))
+            Change::Existing(object) => {
+                self.objects.insert(key(kind, &object), object.clone());
+                Some(Line { change: "existing", kind, object })
             }
             Change::Changed(object) => {
-                let before = self.objects.insert(place(number, &object), object.clone());
-                Some((if before.is_some() { "changed" } else { "added" }, number, object))
+                let before = self.objects.insert(key(kind, &object), object.clone());
+                let change = if before.is_some() { "changed" } else { "added" };
+                Some(Line { change, kind, object })
             }
-            Change::Gone(object) => {
-                self.objects.remove(&place(number, &object));
-                Some(("gone", number, object))
+            Change::Deleted(object) => {
+                self.objects.remove(&key(kind, &object));
+                Some(Line { change: "deleted", kind, object })
             }
             Change::Failed(_) => None,
         }
     }
 
+    /// Returns a table for each kind that has objects.
     fn tables(&self) -> Vec<Table> {
         let now = Timestamp::now();
         let mut tables: Vec<Table> = self.columns.iter().map(Columns::table).collect();
@@ -151,46 +182,44 @@ impl Board {
     }
 }
 
-/// How it is shown.
+/// How the objects are shown.
 struct Screen {
     /// Whether the table is redrawn in place.
     is_terminal: bool,
-    is_begun: bool,
-    /// When it is to be drawn again.
+    is_started: bool,
+    /// The time of the next redraw.
     due: Instant,
-    /// One line for each kind, as wide as the widest before it.
+    /// One table per kind for printing lines, which keeps the widths of its columns.
     lines: Vec<Table>,
 }
 
 impl Screen {
     fn new(board: &Board, console: &Console<'_>) -> Self {
         let lines = board.columns.iter().map(Columns::table).collect();
-        Self { is_terminal: console.terminal.is_terminal, is_begun: false, due: Instant::now(), lines }
+        Self { is_terminal: console.terminal.is_terminal, is_started: false, due: Instant::now(), lines }
     }
 
-    fn show(
-        &mut self,
-        board: &Board,
-        line: Option<(&'static str, usize, Value)>,
-        console: &mut Console<'_>,
-    ) -> io::Result<()> {
+    /// Schedules a redraw on a terminal, or prints a line.
+    fn show(&mut self, board: &Board, line: Option<Line>, console: &mut Console<'_>) -> io::Result<()> {
         if self.is_terminal {
-            self.due = self.due.min(Instant::now() + GATHER);
+            self.due = self.due.min(Instant::now() + REDRAW_DELAY);
             return Ok(());
         }
-        let Some((what, number, object)) = line else { return Ok(()) };
-        let (Some(columns), Some(cells)) = (board.columns.get(number), self.lines.get_mut(number)) else {
+
+        let Some(Line { change, kind, object }) = line else { return Ok(()) };
+        let (Some(columns), Some(cells)) = (board.columns.get(kind), self.lines.get_mut(kind)) else {
             return Ok(());
         };
         cells.clear();
         columns.row(&object, Timestamp::now(), cells);
-        write!(console.output, "{what:<7}   ")?;
+        write!(console.output, "{change:<8}   ")?;
         cells.write_rows(console.output, console.terminal)?;
         console.output.flush()
     }
 
+    /// Redraws the tables.
     fn draw(&mut self, board: &Board, console: &mut Console<'_>) -> io::Result<()> {
-        self.due = Instant::now() + AGES;
+        self.due = Instant::now() + AGE_INTERVAL;
         let mut text = Vec::new();
         for (number, table) in board.tables().iter().enumerate() {
             if number > 0 {
@@ -199,12 +228,14 @@ impl Screen {
             table.write(&mut text, console.terminal)?;
         }
         let text = String::from_utf8_lossy(&text);
-        if !self.is_begun {
-            // No wrapping: a line that is too long would push the table down.
+
+        if !self.is_started {
+            // Disables wrapping: a long line would shift the table.
             write!(console.output, "\x1b[?7l\x1b[2J")?;
-            self.is_begun = true;
+            self.is_started = true;
         }
         write!(console.output, "\x1b[H")?;
+
         let rows = terminal_height().saturating_sub(1);
         let lines = text.lines().count();
         let shown = if lines > rows { rows.saturating_sub(1) } else { lines };
@@ -215,15 +246,15 @@ impl Screen {
             write!(console.output, "… {} more lines\x1b[K\r\n", lines - shown)?;
         }
         if board.objects.is_empty() {
-            write!(console.output, "nothing there yet\x1b[K\r\n")?;
+            write!(console.output, "No objects found.\x1b[K\r\n")?;
         }
         write!(console.output, "\x1b[J")?;
         console.output.flush()
     }
 
-    /// Leaves the terminal as it was found.
+    /// Restores the settings of the terminal.
     fn leave(&self, console: &mut Console<'_>) -> io::Result<()> {
-        if self.is_begun {
+        if self.is_started {
             write!(console.output, "\x1b[?7h")?;
         }
         console.output.flush()

@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{stage::Stage, told};
+use crate::{stage::Stage, transcript};
 
 const MACHINE: &str = r"
 apiVersion: vitistack.io/v1alpha1
@@ -17,19 +17,19 @@ metadata: {name: web, namespace: default}
 spec: {template: small}
 ";
 
-/// What the commands said, one after the other.
+/// Returns the transcripts of several commands.
 fn session(stage: &Stage, lines: &[&str]) -> String {
     lines.iter().map(|line| stage.line(line)).collect::<Vec<_>>().join("\n\n")
 }
 
 #[test]
-fn every_command_that_changes_something_explains_itself() {
+fn help_of_commands_that_change_objects() {
     let pages = ["power", "pause", "resume", "adopt", "release", "export", "render"];
-    insta::assert_snapshot!(pages.map(|command| told(&[command, "--help"])).join("\n\n"));
+    insta::assert_snapshot!(pages.map(|command| transcript(&[command, "--help"])).join("\n\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_is_switched_off_and_on_and_restarted() {
+async fn a_machine_is_powered_off_and_on_and_restarted() {
     let stage = Stage::new().await;
     stage.apply(MACHINE).await;
     insta::assert_snapshot!(session(
@@ -60,7 +60,7 @@ async fn a_machine_is_switched_off_and_on_and_restarted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_is_paused_and_goes_on() {
+async fn an_object_is_paused_and_resumed() {
     let stage = Stage::new().await;
     stage.apply(MACHINE).await;
     insta::assert_snapshot!(session(
@@ -93,8 +93,9 @@ async fn a_restored_machine_is_adopted_unless_it_has_a_twin() {
     insta::assert_snapshot!(format!("{first}\n\n{}", stage.line("adopt machine/twin")));
 }
 
-/// A Machine that an operator has made: with finalizer, identity and placement, and perhaps told to be paused.
-async fn made(stage: &Stage, is_paused: bool) -> String {
+/// Creates a Machine as an operator leaves it, with finalizer, identity and placement, optionally with the Paused
+/// condition.
+async fn create_machine(stage: &Stage, is_paused: bool) -> String {
     stage.apply(MACHINE).await;
     let machines = stage.machines();
     let uid = machines.get("web").await.unwrap().uid().unwrap();
@@ -113,8 +114,8 @@ async fn made(stage: &Stage, is_paused: bool) -> String {
     uid
 }
 
-/// A Secret and a claim that belong to the Machine, the former to something else as well.
-async fn made_beside(stage: &Stage, uid: &str) {
+/// Creates a Secret and a claim that the Machine owns; the Secret has another owner too.
+async fn create_dependents(stage: &Stage, uid: &str) {
     let owner =
         json!({ "apiVersion": "vitistack.io/v1alpha1", "kind": "Machine", "name": "web", "uid": uid });
     stage.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other, namespace: default}").await;
@@ -140,17 +141,17 @@ async fn made_beside(stage: &Stage, uid: &str) {
     }
 }
 
-/// Waits until the garbage collector has let go of the Machine.
-async fn gone(stage: &Stage) {
+/// Waits until the Machine is deleted.
+async fn await_deletion(stage: &Stage) {
     let limit = Instant::now() + Duration::from_mins(1);
     while stage.machines().get_opt("web").await.unwrap().is_some() {
-        assert!(Instant::now() < limit, "the Machine stays");
+        assert!(Instant::now() < limit, "the Machine was not deleted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// The session without what differs from run to run.
-fn settled(session: &str, uid: &str) -> String {
+/// Replaces what differs between runs.
+fn normalized(session: &str, uid: &str) -> String {
     let line = |line: &str| match line.split_once("released: 2") {
         Some((start, _)) => format!("{start}released: TIME"),
         None => line.replace(uid, "UID"),
@@ -159,18 +160,18 @@ fn settled(session: &str, uid: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_released_machine_leaves_the_real_one_and_a_record_of_it() {
+async fn a_release_keeps_the_backing_machine_and_writes_a_record() {
     let stage = Stage::new().await;
-    let uid = made(&stage, true).await;
-    made_beside(&stage, &uid).await;
+    let uid = create_machine(&stage, true).await;
+    create_dependents(&stage, &uid).await;
     let plan = stage.line("release machine/web --dry-run");
     let before = stage.machines().get("web").await.unwrap();
     assert_eq!(before.annotations().get("vitistack.io/paused"), None, "a dry run changes nothing");
     assert!(stage.objects("v1", "ConfigMap").get_opt("released-web").await.unwrap().is_none());
-    let told = stage.line("release machine/web");
-    insta::assert_snapshot!(settled(&format!("{plan}\n\n{told}"), &uid));
+    let output = stage.line("release machine/web");
+    insta::assert_snapshot!(normalized(&format!("{plan}\n\n{output}"), &uid));
 
-    gone(&stage).await;
+    await_deletion(&stage).await;
     let owners = |object: kube::api::DynamicObject| {
         object.owner_references().iter().map(|owner| owner.name.clone()).collect::<Vec<_>>()
     };
@@ -183,9 +184,9 @@ async fn a_released_machine_leaves_the_real_one_and_a_record_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_waits_until_an_operator_says_that_it_stays_away() {
+async fn a_release_waits_until_an_operator_confirms_the_pause() {
     let stage = Stage::new().await;
-    made(&stage, false).await;
+    create_machine(&stage, false).await;
     let machines = stage.machines();
     let operator = tokio::spawn(async move {
         let limit = Instant::now() + Duration::from_mins(1);
@@ -198,56 +199,56 @@ async fn a_release_waits_until_an_operator_says_that_it_stays_away() {
                 let status = json!({ "status": { "conditions": [condition] } });
                 return machines.patch_status("web", &PatchParams::default(), &Patch::Merge(&status)).await;
             }
-            assert!(Instant::now() < limit, "nobody paused the Machine");
+            assert!(Instant::now() < limit, "the Machine was not paused");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    let told = stage.line("release machine/web");
-    assert!(told.ends_with("(exit 0)"), "{told}");
+    let output = stage.line("release machine/web");
+    assert!(output.ends_with("(exit 0)"), "{output}");
     operator.await.unwrap().unwrap();
-    gone(&stage).await;
+    await_deletion(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_was_cut_short_is_finished_by_the_next() {
+async fn an_interrupted_release_is_finished_by_the_next() {
     let stage = Stage::new().await;
-    let uid = made(&stage, false).await;
-    // As if the process had ended between the finalizer and the delete.
+    let uid = create_machine(&stage, false).await;
+    // The state of a release that was interrupted between the removal of the finalizer and the deletion.
     let record = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: released-web, namespace: default, labels: {{vitistack.io/identity: {uid}}}}}"
     );
     stage.apply(&record).await;
     let patch = json!({ "metadata": { "finalizers": null } });
     stage.machines().patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    let told = stage.line("release machine/web --without-operator");
-    assert!(told.ends_with("(exit 0)"), "{told}");
-    gone(&stage).await;
+    let output = stage.line("release machine/web --without-operator");
+    assert!(output.ends_with("(exit 0)"), "{output}");
+    await_deletion(&stage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_must_not_be_released_is_kept_with_the_reason() {
+async fn a_machine_that_cannot_be_released_is_refused_with_the_reason() {
     let stage = Stage::new().await;
     stage.apply(MACHINE).await;
     stage
         .apply(&MACHINE.replace("name: web", "name: foreign, annotations: {vitistack.io/identity: lost-uid}"))
         .await;
-    let mut told =
+    let mut output =
         session(&stage, &["release machine/web", "release machine/foreign", "release datacenter/west"]);
-    made(&stage, true).await;
+    create_machine(&stage, true).await;
     stage.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: released-web, namespace: default}").await;
-    told = format!("{told}\n\n{}", stage.line("release machine/web"));
+    output = format!("{output}\n\n{}", stage.line("release machine/web"));
     let delete = kube::api::DeleteParams::default();
     stage.objects("v1", "ConfigMap").delete("released-web", &delete).await.unwrap();
     stage.machines().delete("web", &delete).await.unwrap();
-    told = format!("{told}\n\n{}", stage.line("release machine/web"));
-    insta::assert_snapshot!(told);
+    output = format!("{output}\n\n{}", stage.line("release machine/web"));
+    insta::assert_snapshot!(output);
     let machine = stage.machines().get("web").await.unwrap();
     assert_eq!(machine.finalizers(), ["machine.vitistack.io/cleanup"]);
     assert_eq!(machine.annotations().get("vitistack.io/paused"), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_restored_machines_are_adopted_when_somebody_confirms_it() {
+async fn all_restored_machines_are_adopted_after_confirmation() {
     let stage = Stage::new().await;
     stage.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}").await;
     for (namespace, name, app) in [("default", "web", "web"), ("default", "db", "db"), ("shop", "web", "web")]

@@ -1,4 +1,4 @@
-//! What the doctor says of a cluster.
+//! `vitistack doctor`, shell completions and man pages.
 
 use kube::{
     Api,
@@ -6,11 +6,11 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{stage::Stage, told};
+use crate::{stage::Stage, transcript};
 
 #[test]
-fn the_doctor_explains_itself() {
-    insta::assert_snapshot!(told(&["doctor", "--help"]));
+fn help_of_doctor() {
+    insta::assert_snapshot!(transcript(&["doctor", "--help"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,7 +21,7 @@ async fn a_cluster_without_operators_has_warnings_and_no_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_operators_cannot_do_without_is_a_failure() {
+async fn missing_requirements_are_failures() {
     let stage = Stage::new().await;
     stage.install().await;
     let definitions: Api<
@@ -34,24 +34,24 @@ async fn what_the_operators_cannot_do_without_is_a_failure() {
     let lease = json!({ "metadata": { "name": "kubevirt" }, "spec": { "holderIdentity": "pod-1",
         "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z" } });
     leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
-    let told = stage.line("doctor -o json");
-    assert!(told.contains("vitistack: 2 of ") && told.ends_with(" checks failed\n(exit 1)"), "{told}");
-    let findings = told.split_once('\n').unwrap().1.rsplit_once("vitistack:").unwrap().0;
+    let report = stage.line("doctor -o json");
+    assert!(report.contains("vitistack: 2 of ") && report.ends_with(" checks failed\n(exit 1)"), "{report}");
+    let findings = report.split_once('\n').unwrap().1.rsplit_once("vitistack:").unwrap().0;
     let findings: Vec<serde_json::Value> = serde_json::from_str(findings).unwrap();
     let failed: Vec<&str> = findings
         .iter()
         .filter(|finding| finding["result"] == "failed")
         .map(|finding| finding["check"].as_str().unwrap())
         .collect();
-    assert_eq!(failed, ["definition of Machine", "operator kubevirt"]);
+    assert_eq!(failed, ["CRD machines.vitistack.io", "kubevirt"]);
 }
 
 #[test]
-fn every_shell_gets_a_script_and_every_command_a_page() {
+fn completions_for_every_shell_and_a_man_page_for_every_command() {
     for (shell, line) in
         [("bash", "complete -F"), ("zsh", "#compdef vitistack"), ("fish", "complete -c vitistack")]
     {
-        let script = told(&["completion", shell]);
+        let script = transcript(&["completion", shell]);
         assert!(
             script.contains(line) && script.contains("doctor") && script.ends_with("(exit 0)"),
             "{shell}"
@@ -59,9 +59,11 @@ fn every_shell_gets_a_script_and_every_command_a_page() {
     }
     let directory = tempfile::TempDir::new().unwrap();
     let pages = directory.path().join("man1");
-    let said = told(&["man", "--dir", pages.to_str().unwrap()]);
-    assert!(said.ends_with("(exit 0)"), "{said}");
+    let output = transcript(&["man", "--dir", pages.to_str().unwrap()]);
+    assert!(output.ends_with("(exit 0)"), "{output}");
     let page = std::fs::read_to_string(pages.join("vitistack-doctor.1")).unwrap();
     assert!(page.contains("vitistack doctor"), "{page}");
-    assert!(!pages.join("vitistack-apiserver.1").exists(), "what is hidden has no page");
+    assert!(page.contains(".SH \"EXAMPLES\"") && page.contains(".SH \"EXIT STATUS\""), "{page}");
+    assert!(!page.contains("EXTRA"), "{page}");
+    assert!(pages.join("vitistack-apiserver-backup.1").exists(), "subcommands have pages too");
 }

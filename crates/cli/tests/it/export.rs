@@ -1,4 +1,4 @@
-//! A platform that is printed and restored elsewhere.
+//! Exports a platform and restores it elsewhere.
 
 use kube::{
     ResourceExt,
@@ -6,7 +6,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{lines::told_by, stage::Stage};
+use crate::{lines::transcript_of, stage::Stage};
 
 const PLATFORM: &str = r"apiVersion: v1
 kind: Namespace
@@ -73,11 +73,11 @@ async fn a_platform_is_restored_elsewhere_with_its_identities() {
     let machine = elsewhere.machines().get("web").await.unwrap();
     assert_eq!(machine.annotations()["vitistack.io/identity"], "the-identity");
     let again = elsewhere.line("export -A");
-    assert_eq!(again.split_once("---\n").unwrap().1, documents, "what was restored is what was exported");
+    assert_eq!(again.split_once("---\n").unwrap().1, documents, "the restored platform differs");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_waits_for_its_machines_is_kept_with_them_and_its_world_comes_before_it() {
+async fn a_provider_in_deletion_is_exported_with_its_machines_after_its_world() {
     let stage = Stage::new().await;
     let provider = |name: &str| {
         format!(
@@ -101,7 +101,7 @@ async fn a_provider_that_waits_for_its_machines_is_kept_with_them_and_its_world_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_that_is_not_whole_says_so() {
+async fn a_partial_export_is_marked() {
     let stage = Stage::new().await;
     stage.apply(PLATFORM).await;
     let definitions = kube::Api::<
@@ -110,24 +110,24 @@ async fn an_export_that_is_not_whole_says_so() {
     definitions.delete("datacenters.vitistack.io", &DeleteParams::default()).await.unwrap();
     let limit = std::time::Instant::now() + std::time::Duration::from_mins(1);
     while definitions.get_opt("datacenters.vitistack.io").await.unwrap().is_some() {
-        assert!(std::time::Instant::now() < limit, "the definition stays");
+        assert!(std::time::Instant::now() < limit, "the CRD was not deleted");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    let told = stage.line("export -A");
-    assert!(told.contains("# Incomplete: failed to list datacenters"), "{told}");
-    assert!(told.contains("vitistack: failed to list datacenters"), "{told}");
-    assert!(told.contains("kind: Machine\n") && told.ends_with("(exit 3)"), "{told}");
+    let output = stage.line("export -A");
+    assert!(output.contains("# Incomplete: failed to list datacenters"), "{output}");
+    assert!(output.contains("vitistack: failed to list datacenters"), "{output}");
+    assert!(output.contains("kind: Machine\n") && output.ends_with("(exit 3)"), "{output}");
 }
 
 #[test]
-fn a_cluster_that_does_not_answer_is_no_empty_platform() {
+fn an_unreachable_cluster_is_an_error() {
     let directory = tempfile::TempDir::new().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     let cluster = json!({ "name": "gone", "cluster": { "server": "http://127.0.0.1:1" } });
-    let context = json!({ "name": "gone", "context": { "cluster": "gone", "user": "nobody" } });
+    let context = json!({ "name": "gone", "context": { "cluster": "gone", "user": "none" } });
     let config = json!({ "apiVersion": "v1", "kind": "Config", "current-context": "gone",
-        "clusters": [cluster], "contexts": [context], "users": [{ "name": "nobody", "user": {} }] });
+        "clusters": [cluster], "contexts": [context], "users": [{ "name": "none", "user": {} }] });
     std::fs::write(&kubeconfig, config.to_string()).unwrap();
-    let told = told_by(&kubeconfig, "export -A");
-    assert!(told.contains("does not answer") && !told.ends_with("(exit 0)"), "{told}");
+    let output = transcript_of(&kubeconfig, "export -A");
+    assert!(output.contains("failed to connect") && !output.ends_with("(exit 0)"), "{output}");
 }

@@ -1,4 +1,4 @@
-//! Runs the commands that the documents show, as a person would who copies them.
+//! Runs the commands of the documentation.
 
 use std::{
     fs::File,
@@ -13,13 +13,13 @@ pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Longest wait for anything; reached only when something is broken.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// The blocks of a document of the repository that are marked `sh`, in their order.
+/// Returns the `sh` code blocks of a document of the repository.
 pub fn blocks(document: &str) -> Vec<String> {
     let text = std::fs::read_to_string(format!("{ROOT}/{document}")).unwrap();
     text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// A script in this directory, for somebody who has kubectl and the binary.
+/// Returns a script that runs in this directory, with kubectl and the binary in the path.
 pub fn script(directory: &Path, programs: &Path, text: &str) -> Command {
     let binary = Path::new(env!("CARGO_BIN_EXE_vitistack")).parent().unwrap();
     let path = format!("{}:{}:{}", binary.display(), programs.display(), std::env::var("PATH").unwrap());
@@ -43,14 +43,14 @@ impl Drop for Killed {
     }
 }
 
-/// `vitistack up` in this directory, once it says that it is ready.
+/// Starts `vitistack up` in this directory and waits until it is ready.
 pub fn up(directory: &Path, flags: &[&str]) -> Killed {
     let name = flags.join("").replace('/', "-");
     let path = directory.join(format!("up{name}.out"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_vitistack"));
     command.arg("up").args(flags).current_dir(directory).stdin(Stdio::null());
     let up = Killed(command.stdout(File::create(&path).unwrap()).spawn().unwrap());
-    until("it is ready", || std::fs::read_to_string(&path).unwrap().contains("Ctrl-C stops it."));
+    until("it is ready", || std::fs::read_to_string(&path).unwrap().contains("Press Ctrl-C to stop."));
     up
 }
 
@@ -58,12 +58,12 @@ pub fn up(directory: &Path, flags: &[&str]) -> Killed {
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let limit = Instant::now() + LIMIT;
     while !holds() {
-        assert!(Instant::now() < limit, "waited in vain: {what}");
+        assert!(Instant::now() < limit, "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// The folder of kubectl.
+/// Returns the folder of kubectl.
 pub fn programs() -> PathBuf {
     vitistack_testkit::Tools::find().unwrap().kubectl.parent().unwrap().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Manifests and command lines, as a person writes them.
+//! Helpers to apply manifests and to run command lines.
 
 use std::{path::Path, process::Command};
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::stage::Stage;
 
 impl Stage {
-    /// Applies the definitions as they are printed.
+    /// Applies the CRDs as they are printed.
     pub async fn install(&self) {
         let definitions = Command::new(env!("CARGO_BIN_EXE_vitistack")).arg("crds").output().unwrap().stdout;
         self.apply(String::from_utf8(definitions).unwrap().trim_start_matches("---\n")).await;
@@ -22,9 +22,9 @@ impl Stage {
         self.directory.path().join("kubeconfig")
     }
 
-    /// Exit code, standard output and standard error of the binary, as a reader sees them.
+    /// Runs a command line and returns a transcript.
     pub fn line(&self, line: &str) -> String {
-        told_by(&self.kubeconfig(), line)
+        transcript_of(&self.kubeconfig(), line)
     }
 
     /// Applies manifests, as `kubectl apply --server-side` would.
@@ -59,7 +59,8 @@ impl Stage {
     }
 }
 
-pub fn told_by(kubeconfig: &Path, line: &str) -> String {
+/// Runs a command line with a kubeconfig and returns a transcript.
+pub fn transcript_of(kubeconfig: &Path, line: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_vitistack"))
         .args(line.split_whitespace())
         .env("KUBECONFIG", kubeconfig)

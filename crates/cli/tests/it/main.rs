@@ -1,7 +1,8 @@
-//! The binary as a person uses it.
+//! Tests of the binary.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
 
+mod backup;
 mod changes;
 mod crash;
 #[cfg(feature = "integration")]
@@ -10,7 +11,12 @@ mod doctor;
 mod export;
 #[cfg(feature = "integration")]
 mod guide;
+#[cfg(feature = "integration")]
+mod hostile;
+#[cfg(feature = "integration")]
+mod hostile_disk;
 mod lines;
+mod output;
 mod plan;
 mod reading;
 #[cfg(feature = "integration")]
@@ -20,6 +26,8 @@ mod real;
 mod render;
 #[cfg(feature = "integration")]
 mod restore;
+#[cfg(feature = "integration")]
+mod rights;
 mod stage;
 mod up;
 
@@ -29,8 +37,8 @@ fn vitistack(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vitistack")).args(arguments).env("COLUMNS", "100").output().unwrap()
 }
 
-/// Exit code, standard output and standard error, as a reader sees them.
-fn told(arguments: &[&str]) -> String {
+/// Runs the binary and returns a transcript: standard output, standard error and exit code.
+fn transcript(arguments: &[&str]) -> String {
     let output = vitistack(arguments);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     format!(
@@ -43,7 +51,7 @@ fn told(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn every_command_explains_itself() {
+fn help_of_every_command() {
     let pages = [
         &["--help"][..],
         &["get", "--help"],
@@ -58,23 +66,23 @@ fn every_command_explains_itself() {
         &["samples", "--help"],
         &["summary", "--help"],
     ];
-    insta::assert_snapshot!(pages.map(told).join("\n\n"));
+    insta::assert_snapshot!(pages.map(transcript).join("\n\n"));
 }
 
 #[test]
-fn the_summary_lists_the_kinds_and_what_is_missing() {
-    insta::assert_snapshot!(told(&["summary"]));
+fn the_summary_lists_the_kinds_operators_and_manifests() {
+    insta::assert_snapshot!(transcript(&["summary"]));
 }
 
 #[test]
 fn samples_are_listed_and_printed_as_they_are_written() {
-    insta::assert_snapshot!(told(&["samples", "--list"]));
+    insta::assert_snapshot!(transcript(&["samples", "--list"]));
     let printed = String::from_utf8(vitistack(&["samples", "machine-basic"]).stdout).unwrap();
     assert_eq!(printed, format!("---\n{}", include_str!("../../../../config/samples/machine-basic.yaml")));
 }
 
 #[test]
-fn the_operators_are_printed_as_config_has_them() {
+fn the_deployment_is_the_same_as_in_config() {
     let printed = String::from_utf8(vitistack(&["manager"]).stdout).unwrap();
     let file = include_str!("../../../../config/manager/manager.yaml");
     assert_eq!(printed.strip_prefix("---\n"), file.split_once('\n').map(|(_header, rest)| rest));
@@ -86,18 +94,18 @@ fn the_operators_are_printed_as_config_has_them() {
 }
 
 #[test]
-fn a_definition_is_found_by_kind_plural_or_short_name() {
+fn a_crd_is_found_by_kind_plural_or_short_name() {
     let machine = vitistack(&["crds", "Machine"]).stdout;
     assert!(String::from_utf8(machine.clone()).unwrap().contains("name: machines.vitistack.io"));
-    for word in ["machines", "vsm", "machine"] {
-        assert_eq!(vitistack(&["crds", word]).stdout, machine, "{word}");
+    for name in ["machines", "vsm", "machine"] {
+        assert_eq!(vitistack(&["crds", name]).stdout, machine, "{name}");
     }
 }
 
 #[test]
-fn a_wrong_word_is_refused_with_the_words_there_are() {
-    let refusals = [&["crds", "pod"][..], &["samples", "nothing"], &["summarise"], &["crds", "--all"], &[]];
-    insta::assert_snapshot!(refusals.map(told).join("\n\n"));
+fn an_unknown_name_is_refused_with_the_known_names() {
+    let refusals = [&["crds", "pod"][..], &["samples", "nothing"], &["summarize"], &["crds", "--all"], &[]];
+    insta::assert_snapshot!(refusals.map(transcript).join("\n\n"));
 }
 
 /// A process that is killed when the test ends.
@@ -111,7 +119,7 @@ impl Drop for Killed {
 }
 
 #[test]
-fn a_data_directory_is_for_one_process() {
+fn a_data_directory_is_locked_by_one_process() {
     let directory = tempfile::TempDir::new().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_vitistack"));
     command.args(["apiserver", "--data-dir"]).arg(directory.path()).stdout(Stdio::null());
@@ -122,12 +130,12 @@ fn a_data_directory_is_for_one_process() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let second = command.output().unwrap();
-    let told = String::from_utf8(second.stderr).unwrap();
-    assert!(!second.status.success() && told.contains("another process"), "{told}");
+    let output = String::from_utf8(second.stderr).unwrap();
+    assert!(!second.status.success() && output.contains("another process"), "{output}");
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let mut crds =
         Command::new(env!("CARGO_BIN_EXE_vitistack")).arg("crds").stdout(Stdio::piped()).spawn().unwrap();
     drop(crds.stdout.take());

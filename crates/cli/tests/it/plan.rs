@@ -1,4 +1,4 @@
-//! What files would change, on the embedded API.
+//! `vitistack plan` on the embedded API.
 
 use std::{
     io::Write as _,
@@ -8,7 +8,7 @@ use std::{
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::{lines::told_by, stage::Stage};
+use crate::{lines::transcript_of, stage::Stage};
 
 const PLATFORM: &str = r"apiVersion: vitistack.io/v1alpha1
 kind: MachineProvider
@@ -34,7 +34,7 @@ spec:
   disks: [{name: data, size: 10Gi}]
 ";
 
-/// The platform, with a Machine that was made.
+/// A platform with a Machine that is placed.
 async fn platform() -> Stage {
     let stage = Stage::new().await;
     stage.apply(PLATFORM).await;
@@ -54,12 +54,12 @@ fn planned(stage: &Stage, what: &str, manifests: &str, more: &str) -> String {
     let file = stage.kubeconfig().with_file_name("file.yaml");
     std::fs::write(&file, manifests).unwrap();
     let path = file.to_str().unwrap();
-    let told = told_by(&stage.kubeconfig(), &format!("plan -f {path} --field-manager test{more}"));
-    format!("# {what}\n{}", told.replace(path, "FILE"))
+    let output = transcript_of(&stage.kubeconfig(), &format!("plan -f {path} --field-manager test{more}"));
+    format!("# {what}\n{}", output.replace(path, "FILE"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_told_by_what_they_would_change_and_nothing_is_written() {
+async fn plan_shows_changes_and_writes_nothing() {
     let stage = platform().await;
     let before = serde_json::to_value(stage.machines().get("web").await.unwrap()).unwrap();
     let machine = PLATFORM.rsplit("---\n").next().unwrap();
@@ -87,18 +87,18 @@ async fn files_are_told_by_what_they_would_change_and_nothing_is_written() {
         planned(&stage, "for programs", &machine.replace("small", "medium"), " -o json"),
         planned(&stage, "in YAML", &machine.replace("small", "medium"), " -o yaml"),
         planned(&stage, "nothing of ours", secret, ""),
-        planned(&stage, "a kind that is not there", &machine.replace("kind: Machine", "kind: Cluster"), ""),
+        planned(&stage, "a kind that does not exist", &machine.replace("kind: Machine", "kind: Cluster"), ""),
     ];
-    let told = pages.join("\n\n");
-    assert!(!told.contains("#hidden"), "the content of a Secret is never shown");
+    let output = pages.join("\n\n");
+    assert!(!output.contains("#hidden"), "the content of a Secret is never shown");
     let after = serde_json::to_value(stage.machines().get("web").await.unwrap()).unwrap();
     assert_eq!(before, after, "nothing is written");
     assert_eq!(stage.machines().get_opt("db").await.unwrap().map(|_| ()), None);
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(output);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_files_and_standard_input_are_one_plan() {
+async fn files_and_standard_input_are_one_plan() {
     let stage = Stage::new().await;
     let network = stage.kubeconfig().with_file_name("network.yaml");
     std::fs::write(
@@ -120,10 +120,10 @@ async fn several_files_and_standard_input_are_one_plan() {
     insta::assert_snapshot!(String::from_utf8(output.stdout).unwrap());
 }
 
-/// What `kubectl apply --server-side` set, it also removes: the plan has to know it by its name.
+/// `kubectl apply --server-side` removes fields that it set before: the plan must use its field manager.
 #[cfg(feature = "integration")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_real_server_gives_the_same_answers() {
+async fn plan_on_a_real_server() {
     let server = vitistack_testkit::KubeServer::start(&vitistack_testkit::Options::default()).await.unwrap();
     let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crd");
     let directory = tempfile::TempDir::new().unwrap();
@@ -138,7 +138,7 @@ async fn a_real_server_gives_the_same_answers() {
     }
     let planned = |manifests: &str| {
         std::fs::write(&file, manifests).unwrap();
-        told_by(&server.kubeconfig_path(), &format!("plan -f {path}")).replace(path, "FILE")
+        transcript_of(&server.kubeconfig_path(), &format!("plan -f {path}")).replace(path, "FILE")
     };
     let machine = PLATFORM.rsplit("---\n").next().unwrap();
     let pages = [

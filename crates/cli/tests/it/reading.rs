@@ -1,4 +1,4 @@
-//! The reading commands against planted objects.
+//! The commands that read objects.
 
 use std::sync::{
     Arc,
@@ -26,7 +26,7 @@ fn annotate(metadata: &mut ObjectMeta, name: &str, value: &str) {
     metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
 }
 
-/// A Machine of the Datacenter `west`, placed where `provider` says.
+/// A Machine of the Datacenter `west`, placed on `provider`.
 fn machine(
     stage: &Stage,
     name: &str,
@@ -57,36 +57,36 @@ fn machine(
     machine
 }
 
-/// A datacenter with two providers, one of them away; six machines, one broken, one over quota.
-async fn small_world() -> Stage {
+/// A Datacenter with two providers, one of them unreachable, and six machines, one failed and one over quota.
+async fn small_platform() -> Stage {
     let stage = Stage::new().await;
     stage.namespace("team-a").await;
     stage.namespace(labels::SYSTEM_NAMESPACE).await;
-    plant_places(&stage).await;
-    let runs = (reason::RUNNING, "the machine runs");
+    create_providers(&stage).await;
+    let runs = (reason::RUNNING, "The machine is running");
     for name in ["web-1", "web-2", "web-3"] {
-        stage.plant(machine(&stage, name, Some("simulated-a"), MachinePhase::Running, runs)).await;
+        stage.create(machine(&stage, name, Some("simulated-a"), MachinePhase::Running, runs)).await;
     }
-    let crashed = (reason::VM_FAILED, "the guest crashes: look at its console");
-    stage.plant(machine(&stage, "db-1", Some("simulated-a"), MachinePhase::Failed, crashed)).await;
-    let away = (reason::PROVIDER_UNREACHABLE, "default/simulated-b does not answer: waiting for it");
-    stage.plant(machine(&stage, "cache-1", Some("simulated-b"), MachinePhase::Pending, away)).await;
+    let crashed = (reason::VM_FAILED, "The guest crashes: check its console");
+    stage.create(machine(&stage, "db-1", Some("simulated-a"), MachinePhase::Failed, crashed)).await;
+    let away = (reason::PROVIDER_UNREACHABLE, "default/simulated-b does not answer: check that it runs");
+    stage.create(machine(&stage, "cache-1", Some("simulated-b"), MachinePhase::Pending, away)).await;
     let full = (
         reason::QUOTA_EXCEEDED,
-        "resourceQuotas.maxMachines of the Datacenter is 5, 5 is used and this machine needs 1 more: raise the quota, or delete or shrink machines",
+        "the Datacenter's resourceQuotas.maxMachines is 5, of which 5 is used, and this machine needs 1 more: raise the quota, or delete or shrink machines",
     );
-    stage.plant(machine(&stage, "web-4", None, MachinePhase::Failed, full)).await;
+    stage.create(machine(&stage, "web-4", None, MachinePhase::Failed, full)).await;
     let disks = [Disk::builder().name("root").size("40Gi".parse().unwrap()).build()];
-    stage.plant(Machine::builder().template("large").disks(disks).build("lonely", "team-a").unwrap()).await;
+    stage.create(Machine::builder().template("large").disks(disks).build("lonely", "team-a").unwrap()).await;
     for operator in ["datacenter", "machine-provider", "simulated"] {
         stage.operator(operator).await;
     }
-    stage.event("db-1", "Normal", "Created", "create: the provider has no machine with its identity").await;
-    stage.event("db-1", "Warning", "VMFailed", "the guest crashes: look at its console").await;
+    stage.event("db-1", "Normal", "Created", "Waiting for the provider to create the machine").await;
+    stage.event("db-1", "Warning", "VMFailed", "The guest crashes: check its console").await;
     stage
 }
 
-async fn plant_places(stage: &Stage) {
+async fn create_providers(stage: &Stage) {
     let reference = |name: &str, rank: u16| ProviderReference::builder().name(name).priority(rank).build();
     let mut west = Datacenter::builder()
         .region("us-west")
@@ -96,42 +96,48 @@ async fn plant_places(stage: &Stage) {
         .unwrap();
     west.status = Some(DatacenterStatus {
         phase: Some(Phase::Ready),
-        conditions: vec![condition(stage, "Ready", true, reason::AS_SPECIFIED, "a provider can be used")],
+        conditions: vec![condition(
+            stage,
+            "Ready",
+            true,
+            reason::AS_SPECIFIED,
+            "1 of 3 providers accept machines",
+        )],
         ..DatacenterStatus::default()
     });
-    stage.plant(west).await;
-    for (name, phase, ready, word, message) in [
-        ("simulated-a", Phase::Ready, true, reason::AS_SPECIFIED, "it answers"),
+    stage.create(west).await;
+    for (name, phase, ready, reason, message) in [
+        ("simulated-a", Phase::Ready, true, reason::AS_SPECIFIED, "The provider accepts machines"),
         (
             "simulated-b",
             Phase::Failed,
             false,
             reason::PROVIDER_UNREACHABLE,
-            "it does not answer: waiting for it",
+            "10.0.0.1:8006 does not answer: check that it runs",
         ),
     ] {
         let mut provider =
             MachineProvider::builder().provider_type(ProviderType::Simulated).build(name, "default").unwrap();
         provider.status = Some(MachineProviderStatus {
             phase: Some(phase),
-            conditions: vec![condition(stage, "Ready", ready, word, message)],
+            conditions: vec![condition(stage, "Ready", ready, reason, message)],
             ..MachineProviderStatus::default()
         });
-        stage.plant(provider).await;
+        stage.create(provider).await;
     }
 }
 
 async fn pages(stage: &Stage, commands: &[&[&str]]) -> String {
     let mut pages = Vec::new();
     for command in commands {
-        pages.push(stage.told(command).await);
+        pages.push(stage.transcript(command).await);
     }
     pages.join("\n\n")
 }
 
-/// The text with every time written as `TIME`, which is another one in every run.
+/// Replaces timestamps, which differ between runs, by `TIME`.
 fn timeless(text: &str) -> String {
-    let is_time = |word: &str| word.trim_matches(['"', ',', ' ']).parse::<Timestamp>().is_ok();
+    let is_time = |text: &str| text.trim_matches(['"', ',', ' ']).parse::<Timestamp>().is_ok();
     let line = |line: &str| match line.rsplit_once(": ") {
         Some((name, value)) if is_time(value) => format!("{name}: TIME"),
         _ => line.to_owned(),
@@ -140,8 +146,8 @@ fn timeless(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn programs_are_told_the_same_as_people() {
-    let stage = small_world().await;
+async fn json_and_yaml_contain_the_same_as_text() {
+    let stage = small_platform().await;
     let commands: [&[&str]; 5] = [
         &["why", "machine/db-1", "-o", "json"],
         &["why", "machine/web-1", "-o", "yaml"],
@@ -153,8 +159,8 @@ async fn programs_are_told_the_same_as_people() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn get_lists_what_there_is() {
-    let stage = small_world().await;
+async fn get_lists_objects() {
+    let stage = small_platform().await;
     let commands: [&[&str]; 8] = [
         &["get"],
         &["get", "machines", "-A"],
@@ -163,14 +169,14 @@ async fn get_lists_what_there_is() {
         &["get", "machine/db-1", "-o", "name"],
         &["get", "all", "-n", "team-a", "-o", "name"],
         &["get", "machineclass"],
-        &["get", "machine", "nobody"],
+        &["get", "machine", "unknown"],
     ];
     insta::assert_snapshot!(pages(&stage, &commands).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_are_printed_as_they_are_stored_without_who_wrote_what() {
-    let stage = small_world().await;
+async fn objects_are_printed_without_managed_fields() {
+    let stage = small_platform().await;
     let list = stage.run(&["get", "machines", "-o", "json"]).await;
     let list: Value = serde_json::from_str(&list.output).unwrap();
     let names: Vec<&str> = list["items"]
@@ -188,8 +194,8 @@ async fn objects_are_printed_as_they_are_stored_without_who_wrote_what() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn describe_shows_the_tree_with_the_broken_first() {
-    let stage = small_world().await;
+async fn describe_shows_the_tree_with_failures_first() {
+    let stage = small_platform().await;
     let commands: [&[&str]; 5] = [
         &["describe", "datacenter/west"],
         &["describe", "machineprovider", "simulated-a"],
@@ -201,8 +207,8 @@ async fn describe_shows_the_tree_with_the_broken_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_names_what_stands_in_the_way() {
-    let stage = small_world().await;
+async fn why_names_the_blocking_object() {
+    let stage = small_platform().await;
     let commands: [&[&str]; 7] = [
         &["why", "machine/web-1"],
         &["why", "machine/db-1"],
@@ -210,20 +216,20 @@ async fn why_names_what_stands_in_the_way() {
         &["why", "machine/web-4"],
         &["why", "vsm", "lonely", "-n", "team-a"],
         &["why", "datacenter/west"],
-        &["why", "machine/nobody"],
+        &["why", "machine/unknown"],
     ];
     insta::assert_snapshot!(pages(&stage, &commands).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_shown_newest_last() {
-    let stage = small_world().await;
+    let stage = small_platform().await;
     let commands: [&[&str]; 3] =
         [&["events"], &["events", "machine/db-1", "-A"], &["events", "machine", "web-1"]];
     insta::assert_snapshot!(pages(&stage, &commands).await);
 }
 
-/// The next line that a command writes, read on a thread of its own: the API answers in this process.
+/// Returns the next line of a command. It is read on another thread, since this process serves the API.
 async fn next<I: Iterator<Item = String> + Send + 'static>(lines: I) -> (String, I) {
     let read = tokio::task::spawn_blocking(move || {
         let mut lines = lines;
@@ -233,17 +239,17 @@ async fn next<I: Iterator<Item = String> + Send + 'static>(lines: I) -> (String,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watch_writes_a_line_for_each_change_and_ends_well_when_interrupted() {
-    let stage = small_world().await;
-    let (mut process, lines) = stage.follow(&["watch", "machines", "-l", "app=db"]);
-    let (there, lines) = next(lines).await;
+async fn watch_prints_a_line_per_change_and_exits_with_zero_on_interrupt() {
+    let stage = small_platform().await;
+    let (mut process, lines) = stage.start(&["watch", "machines", "-l", "app=db"]);
+    let (existing, lines) = next(lines).await;
     let api: Api<Machine> = Api::namespaced(stage.client.clone(), "default");
     let patch = Patch::Merge(json!({"status": {"phase": "Running"}}));
     api.patch_status("db-1", &PatchParams::default(), &patch).await.unwrap();
     let (changed, lines) = next(lines).await;
-    let words = |line: &str| line.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
-    assert_eq!(words(&there)[..4], ["there", "db-1", "False", "Failed"]);
-    assert_eq!(words(&changed)[..4], ["changed", "db-1", "False", "Running"]);
+    let cells = |line: &str| line.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>();
+    assert_eq!(cells(&existing)[..4], ["existing", "db-1", "False", "Failed"]);
+    assert_eq!(cells(&changed)[..4], ["changed", "db-1", "False", "Running"]);
     let ended = tokio::task::spawn_blocking(move || {
         let id = process.0.id().to_string();
         assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
@@ -254,9 +260,9 @@ async fn watch_writes_a_line_for_each_change_and_ends_well_when_interrupted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_are_followed() {
-    let stage = small_world().await;
-    let (_process, lines) = stage.follow(&["events", "machine/db-1", "--watch"]);
+async fn events_are_watched() {
+    let stage = small_platform().await;
+    let (_process, lines) = stage.start(&["events", "machine/db-1", "--watch"]);
     let (_heading, lines) = next(lines).await;
     let (_created, lines) = next(lines).await;
     let (_failed, lines) = next(lines).await;
@@ -266,7 +272,7 @@ async fn events_are_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_the_cluster_is_told_with_the_fix() {
+async fn connection_errors_name_the_fix() {
     let bare = Stage::bare(Arc::new(|_| None)).await;
     let whole = Stage::new().await;
     let refusing = Stage::bare(Arc::new(|_| Some(StatusCode::FORBIDDEN))).await;
@@ -274,24 +280,24 @@ async fn what_is_wrong_with_the_cluster_is_told_with_the_fix() {
     let away = Stage::bare(Arc::new(|_| None)).await;
     let port = vitistack_testkit::free_port().unwrap();
     write_kubeconfig(&away.directory.path().join("kubeconfig"), &format!("http://127.0.0.1:{port}"));
-    let mut told = vec![
-        bare.told(&["get", "machines"]).await,
-        bare.told(&["get"]).await,
-        refusing.told(&["get", "machines"]).await,
-        unknown.told(&["get", "machines"]).await,
-        away.told(&["get", "machines"]).await,
-        away.told(&["why", "machine/web-1"]).await,
-        whole.told(&["get", "machines", "--context", "nothing"]).await,
-        whole.told(&["get", "machines", "--kubeconfig", "/nothing/here"]).await,
-        whole.told(&["get", "pods"]).await,
-        whole.told(&["get", "machines", "-A", "-n", "default"]).await,
+    let mut report = vec![
+        bare.transcript(&["get", "machines"]).await,
+        bare.transcript(&["get"]).await,
+        refusing.transcript(&["get", "machines"]).await,
+        unknown.transcript(&["get", "machines"]).await,
+        away.transcript(&["get", "machines"]).await,
+        away.transcript(&["why", "machine/web-1"]).await,
+        whole.transcript(&["get", "machines", "--context", "nothing"]).await,
+        whole.transcript(&["get", "machines", "--kubeconfig", "/nothing/here"]).await,
+        whole.transcript(&["get", "pods"]).await,
+        whole.transcript(&["get", "machines", "-A", "-n", "default"]).await,
     ];
-    told.push(nowhere(whole.directory.path()));
-    insta::assert_snapshot!(told.join("\n\n"));
+    report.push(without_kubeconfig(whole.directory.path()));
+    insta::assert_snapshot!(report.join("\n\n"));
 }
 
-/// No kubeconfig at all.
-fn nowhere(directory: &std::path::Path) -> String {
+/// Runs the binary without any kubeconfig.
+fn without_kubeconfig(directory: &std::path::Path) -> String {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_vitistack"))
         .args(["get", "machines"])
         .env_remove("KUBECONFIG")
@@ -307,7 +313,7 @@ fn nowhere(directory: &std::path::Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_list_is_read_in_few_requests_and_a_part_of_it_is_never_shown_as_whole() {
+async fn a_long_list_is_paged_and_a_partial_list_is_reported() {
     let requests = Arc::new(AtomicUsize::new(0));
     let is_broken = Arc::new(AtomicBool::new(false));
     let (counted, broken) = (Arc::clone(&requests), Arc::clone(&is_broken));
@@ -327,27 +333,27 @@ async fn a_long_list_is_read_in_few_requests_and_a_part_of_it_is_never_shown_as_
     .await;
     let machines = (0..1001).map(|number| {
         let name = format!("vm-{number:04}");
-        stage.plant(Machine::builder().template("small").build(&name, "default").unwrap())
+        stage.create(Machine::builder().template("small").build(&name, "default").unwrap())
     });
     futures::stream::iter(machines).buffer_unordered(16).collect::<Vec<()>>().await;
 
-    let told = stage.run(&["get", "machines"]).await;
-    assert_eq!((told.code, told.output.lines().count()), (0, 1002));
+    let report = stage.run(&["get", "machines"]).await;
+    assert_eq!((report.code, report.output.lines().count()), (0, 1002));
     assert_eq!(requests.load(Ordering::Relaxed), 2);
 
     is_broken.store(true, Ordering::Relaxed);
-    let told = stage.run(&["get", "machines", "-o", "name"]).await;
-    assert_eq!((told.code, told.output.lines().count()), (3, 1000));
-    insta::assert_snapshot!(told.errors);
-    let told = stage.run(&["get", "-o", "name"]).await;
-    assert_eq!((told.code, told.output.lines().count()), (3, 1000));
-    assert!(told.errors.contains("you may not list datacenters"), "{}", told.errors);
+    let report = stage.run(&["get", "machines", "-o", "name"]).await;
+    assert_eq!((report.code, report.output.lines().count()), (3, 1000));
+    insta::assert_snapshot!(report.errors);
+    let report = stage.run(&["get", "-o", "name"]).await;
+    assert_eq!((report.code, report.output.lines().count()), (3, 1000));
+    assert!(report.errors.contains("not allowed to list datacenters"), "{}", report.errors);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_odd_object_does_not_hide_the_others() {
-    let stage = small_world().await;
-    // As a newer version of the kind may have it: a phase that this build does not know.
+async fn an_invalid_object_does_not_hide_the_others() {
+    let stage = small_platform().await;
+    // A phase of a newer version, which this build does not know.
     let definitions: Api<
         k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     > = Api::all(stage.client.clone());
@@ -363,7 +369,7 @@ async fn an_odd_object_does_not_hide_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_may_not_be_read_is_told_and_never_guessed() {
+async fn objects_that_cannot_be_read_are_reported() {
     let stage = Stage::with(|request| {
         let path = request.uri().path();
         (path.contains("/leases") || path.contains("/secrets/")).then_some(StatusCode::FORBIDDEN)
@@ -377,13 +383,13 @@ async fn what_may_not_be_read_is_told_and_never_guessed() {
             "cloudInit": {"secretRef": {"name": "web-data", "key": "userdata"}},
         },
     });
-    plant_places(&stage).await;
-    stage.plant::<Machine>(serde_json::from_value(machine).unwrap()).await;
-    insta::assert_snapshot!(stage.told(&["why", "machine/web-1"]).await);
+    create_providers(&stage).await;
+    stage.create::<Machine>(serde_json::from_value(machine).unwrap()).await;
+    insta::assert_snapshot!(stage.transcript(&["why", "machine/web-1"]).await);
 }
 
 #[test]
-fn as_a_plugin_of_kubectl_it_names_itself_so() {
+fn help_of_the_kubectl_plugin() {
     let directory = tempfile::TempDir::new().unwrap();
     let link = directory.path().join("kubectl-vitistack");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_vitistack"), &link).unwrap();

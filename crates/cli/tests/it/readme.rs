@@ -1,4 +1,4 @@
-//! What the README shows, run as it stands there.
+//! Runs the commands of the README.
 
 use std::{
     os::unix::fs::symlink,
@@ -18,22 +18,22 @@ fn block_with(line: &str) -> String {
 fn the_commands_for_a_second_terminal_work_beside_a_running_up() {
     let directory = tempfile::TempDir::new().unwrap();
     let directory = directory.path();
-    // The block says where `make run` leaves the binary.
+    // The block uses the path of the binary of `make run`.
     let built = Path::new(env!("CARGO_BIN_EXE_vitistack")).parent().unwrap();
     std::fs::create_dir(directory.join("target")).unwrap();
     symlink(built, directory.join("target/debug")).unwrap();
     let _up = up(directory, &[]);
-    let told = succeed(
+    let output = succeed(
         &script(directory, &programs(), &block_with("kubectl get machines -A"))
             .env_remove("KUBECONFIG")
             .output()
             .unwrap(),
     );
-    for expected in ["NAMESPACE", "Datacenter default/local", "machine/basic-vm shall be off"] {
-        assert!(told.contains(expected), "{expected}:\n{told}");
+    for expected in ["NAMESPACE", "Datacenter default/local", "machine/basic-vm powered off"] {
+        assert!(output.contains(expected), "{expected}:\n{output}");
     }
-    let is_why = |line: &str| line.contains("Machine default/basic-vm") && line.contains("shall be off");
-    assert!(told.lines().any(is_why), "{told}");
+    let is_why = |line: &str| line.contains("Machine default/basic-vm") && line.contains("desired: stopped");
+    assert!(output.lines().any(is_why), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +44,7 @@ async fn the_commands_for_a_cluster_work_on_a_real_server() {
     std::fs::copy(server.kubeconfig_path(), home.path().join(".kube/config")).unwrap();
     let run = |line: &str| {
         let mut command: Command = script(home.path(), server.programs(), line);
-        // Other tests serve there too.
+        // Other tests use the default ports.
         let settings = [("METRICS_BIND_ADDRESS", "0"), ("HEALTH_PROBE_BIND_ADDRESS", "0")];
         command.env_remove("KUBECONFIG").env("HOME", home.path()).envs(settings);
         command
@@ -55,15 +55,15 @@ async fn the_commands_for_a_cluster_work_on_a_real_server() {
             let line = format!("exec {line}");
             operators.push(Killed(run(&line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()));
         } else if line.starts_with("vitistack doctor") {
-            let told = run(line).output().unwrap();
-            let told = String::from_utf8(told.stdout).unwrap();
-            assert!(told.contains("definition of Machine") && told.contains("KubeVirt"), "{told}");
+            let output = run(line).output().unwrap();
+            let output = String::from_utf8(output.stdout).unwrap();
+            assert!(output.contains("CRD machines.vitistack.io") && output.contains("KubeVirt"), "{output}");
         } else {
             succeed(&run(line).output().unwrap());
         }
     }
     assert_eq!(operators.len(), 1);
-    // There is no KubeVirt on that server: what the operator says of it is all that can be had.
+    // KubeVirt is not installed on that server, so only a condition can be expected.
     let machine = "kubectl get machine basic-vm -o jsonpath='{.status.conditions}'";
-    until("the operator tells of the Machine", || !succeed(&run(machine).output().unwrap()).is_empty());
+    until("the operator reports a status", || !succeed(&run(machine).output().unwrap()).is_empty());
 }

@@ -1,8 +1,8 @@
-//! What a Machine becomes, without a cluster.
+//! `vitistack render`.
 
 use std::io::Write as _;
 
-use crate::{lines::told_by, stage::Stage};
+use crate::{lines::transcript_of, stage::Stage};
 
 const FILE: &str = r"apiVersion: vitistack.io/v1alpha1
 kind: MachineProvider
@@ -29,28 +29,28 @@ spec:
   cloudInit: {userData: '#cloud-config', secretRef: {name: first-boot, key: userdata}}
 ";
 
-/// Renders a file where no cluster answers.
+/// Renders a file without a cluster.
 fn rendered(manifests: &str) -> String {
     let directory = tempfile::TempDir::new().unwrap();
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(manifests.as_bytes()).unwrap();
     let path = file.path().to_str().unwrap();
     let missing = directory.path().join("no-kubeconfig");
-    told_by(&missing, &format!("render -f {path}"))
+    transcript_of(&missing, &format!("render -f {path}"))
         .replace(path, "FILE")
         .replace(missing.to_str().unwrap(), "KUBECONFIG")
 }
 
 #[test]
-fn a_machine_is_shown_as_it_is_made_without_a_cluster() {
+fn a_machine_is_rendered_without_a_cluster() {
     let shown = rendered(FILE);
     assert!(!shown.contains("I2Nsb3VkLWNvbmZpZw"), "no first-boot configuration is shown");
     insta::assert_snapshot!(shown);
 }
 
 #[test]
-fn what_cannot_be_made_is_told_with_the_fix() {
-    let told = [
+fn errors_name_the_fix() {
+    let output = [
         rendered("a: b"),
         rendered(&FILE.replace("template: small", "template: very small")),
         rendered(&FILE.replace("template: small", "template: huge")),
@@ -60,11 +60,11 @@ fn what_cannot_be_made_is_told_with_the_fix() {
         rendered(&FILE.replace("name: data,", "name: private,")),
         rendered("{"),
     ];
-    insta::assert_snapshot!(told.join("\n\n"));
+    insta::assert_snapshot!(output.join("\n\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_file_lacks_is_taken_from_the_cluster() {
+async fn missing_objects_are_read_from_the_cluster() {
     let stage = Stage::new().await;
     stage.apply("apiVersion: vitistack.io/v1alpha1\nkind: MachineClass\nmetadata: {name: tiny}\nspec: {resources: {cpu: {cores: 3}, memory: {size: 1Gi}}, disks: [{name: root, size: 1Gi}]}").await;
     let file = stage.kubeconfig().with_file_name("machine.yaml");
@@ -73,6 +73,6 @@ async fn what_the_file_lacks_is_taken_from_the_cluster() {
         "apiVersion: vitistack.io/v1alpha1\nkind: Machine\nmetadata: {name: web}\nspec: {template: tiny}\n",
     )
     .unwrap();
-    let told = stage.line(&format!("render -f {}", file.display()));
-    assert!(told.contains("cores: 3") && told.ends_with("(exit 0)"), "{told}");
+    let output = stage.line(&format!("render -f {}", file.display()));
+    assert!(output.contains("cores: 3") && output.ends_with("(exit 0)"), "{output}");
 }

@@ -1,37 +1,35 @@
-//! A platform with its machines, moved to a fresh control plane by the commands of the guide: none is made twice.
+//! Moves a platform with its machines to a new control plane by the commands of the guide, without duplicates.
 
 use std::{collections::BTreeMap, path::Path};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
-use vitistack_controller::backends::world_of;
-use vitistack_machine::simulated::{KubernetesStore, Settings, WorldStore as _, world::World};
+use vitistack_machine::simulated::{KubernetesStore, Settings, WorldStore as _, world::World, world_of};
 use vitistack_types::v1alpha1::MachineProvider;
 
 use crate::guide::{blocks, programs, script, succeed, until, up};
 
-/// Everything that the guide's test asks of one control plane.
+/// One of the two control planes of the guide.
 struct Plane<'a> {
     directory: &'a Path,
     kubeconfig: &'a str,
 }
 
 impl Plane<'_> {
-    fn tell(&self, text: &str) -> String {
+    fn run(&self, text: &str) -> String {
         let mut command = script(self.directory, &programs(), text);
         succeed(&command.env("KUBECONFIG", self.directory.join(self.kubeconfig)).output().unwrap())
     }
 
     fn objects(&self, kind: &str) -> Vec<Value> {
-        let list: Value =
-            serde_json::from_str(&self.tell(&format!("kubectl get {kind} -A -o json"))).unwrap();
+        let list: Value = serde_json::from_str(&self.run(&format!("kubectl get {kind} -A -o json"))).unwrap();
         list["items"].as_array().unwrap().clone()
     }
 
-    /// Of each Machine: what it is at its provider, and whether it runs.
+    /// Returns the state of each Machine at its provider.
     fn machines(&self) -> BTreeMap<String, Value> {
-        let told = |machine: &Value| {
+        let state = |machine: &Value| {
             let status = &machine["status"];
             json!([
                 status["phase"],
@@ -48,15 +46,15 @@ impl Plane<'_> {
             let text = |field: &str| machine["metadata"][field].as_str().unwrap().to_owned();
             format!("{}/{}", text("namespace"), text("name"))
         };
-        self.objects("machines").iter().map(|machine| (name(machine), told(machine))).collect()
+        self.objects("machines").iter().map(|machine| (name(machine), state(machine))).collect()
     }
 
-    fn all_run(&self) -> bool {
+    fn all_running(&self) -> bool {
         let machines = self.machines();
         !machines.is_empty() && machines.values().all(|machine| machine[0] == "Running")
     }
 
-    /// The worlds as their hypervisors know them: every machine with its number, name, identity and starts.
+    /// Returns the machines and volumes of all simulated worlds.
     async fn worlds(&self) -> Vec<String> {
         let config = Kubeconfig::read_from(self.directory.join(self.kubeconfig)).unwrap();
         let config =
@@ -84,45 +82,87 @@ impl Plane<'_> {
     }
 }
 
-/// Does what the guide says, with a change to its commands, and looks that nothing was made twice.
+/// Returns the commands of the guide: export, apply and adopt; backup and restore.
+fn commands() -> [String; 5] {
+    blocks("docs/backup.md").try_into().unwrap()
+}
+
+/// Runs the commands of the guide, with a change to the restore, and checks that nothing was created twice.
 async fn restored(change: impl Fn(&str) -> String) {
     let directory = tempfile::TempDir::new().unwrap();
     let directory = directory.path();
     let old = Plane { directory, kubeconfig: ".vitistack/kubeconfig" };
     let new = Plane { directory, kubeconfig: "other/kubeconfig" };
     let first = up(directory, &[]);
-    until("the samples run", || old.all_run());
-    let [export, apply, adopt]: [String; 3] = blocks("docs/backup.md").try_into().unwrap();
-    old.tell(&export);
+    until("the samples are running", || old.all_running());
+    let [export, apply, adopt, _, _] = commands();
+    old.run(&export);
     let (machines, worlds) = (old.machines(), old.worlds().await);
     assert!(worlds.len() > machines.len(), "{worlds:#?}");
     drop(first);
 
     let _second = up(directory, &["--data-dir", "other", "--empty"]);
-    new.tell(&change(&apply));
+    new.run(&change(&apply));
     let held = |machine: &Value| machine["status"]["conditions"].to_string().contains("IdentityHeld");
-    until("every Machine waits", || new.objects("machines").iter().all(held));
-    assert_eq!(new.worlds().await, worlds, "nothing is done before somebody says so");
-    let told = new.tell(&adopt);
-    assert!(told.contains("machine/web-1 in namespace default has the identity"), "{told}");
-    until("all machines run", || new.all_run());
+    until("every Machine is held", || new.objects("machines").iter().all(held));
+    assert_eq!(new.worlds().await, worlds, "nothing is changed before the adoption");
+    let output = new.run(&adopt);
+    assert!(output.contains("machine/web-1 adopted in namespace default, identity"), "{output}");
+    until("all machines are running", || new.all_running());
     assert_eq!(new.machines(), machines);
-    assert_eq!(new.worlds().await, worlds, "no machine was made twice");
-    assert_eq!(new.tell("vitistack adopt --all -A"), "no Machine waits to be adopted\n");
+    assert_eq!(new.worlds().await, worlds, "no machine was created twice");
+    assert_eq!(new.run("vitistack adopt --all -A"), "No Machine is waiting for adoption.\n");
+
+    // An apply of the original manifest can remove the identity; what the condition advises restores it.
+    new.run("kubectl annotate machine web-1 vitistack.io/identity-");
+    let web = || new.objects("machines").into_iter().find(|machine| machine["metadata"]["name"] == "web-1");
+    until("the Machine is held", || web().as_ref().is_some_and(held));
+    let condition = web().unwrap_or_default()["status"]["conditions"].to_string();
+    assert!(condition.contains("vitistack adopt machine/web-1 -n default"), "{condition}");
+    let output = new.run("vitistack adopt machine/web-1 -n default");
+    assert!(output.contains("machine/web-1 repaired, identity"), "{output}");
+    until("all machines are running again", || new.all_running());
+    assert_eq!(new.machines(), machines);
+    assert_eq!(new.worlds().await, worlds, "the same machine, and no other");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_export_is_restored_by_the_commands_of_the_guide_and_no_machine_is_made_twice() {
+async fn an_export_is_restored_by_the_commands_of_the_guide_without_duplicates() {
     restored(str::to_owned).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_is_restored_in_any_order() {
-    // Machines first, worlds last: the operators see a Machine without its provider, and a provider without its world.
+    // Machines first, worlds last: operators see Machines without a provider, and providers without a world.
     let shuffled = "awk 'BEGIN { RS = \"---\\n\" } NR > 1 { documents[NR] = $0 } END { for (number = NR; number > 1; number--) printf \"---\\n%s\", documents[number] }' all.yaml > shuffled.yaml";
     restored(|apply| {
         let apply = apply.replace("apply --server-side", "create").replace("all.yaml", "shuffled.yaml");
         format!("{shuffled}\n{apply}")
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_complete_backup_is_restored_by_the_commands_of_the_guide() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let directory = directory.path();
+    let old = Plane { directory, kubeconfig: ".vitistack/kubeconfig" };
+    let new = Plane { directory, kubeconfig: "restored/kubeconfig" };
+    let first = up(directory, &[]);
+    until("the samples are running", || old.all_running());
+    old.run("kubectl create secret generic credentials --from-literal password=hunter2");
+    let [_, _, _, backup, restore] = commands();
+    let output = old.run(&backup);
+    assert!(output.contains("backup \"backup.age\" written"), "{output}");
+    let (machines, worlds) = (old.machines(), old.worlds().await);
+    drop(first);
+
+    let output = old.run(&restore);
+    assert!(output.contains("data directory \"restored\" restored"), "{output}");
+    let _second = up(directory, &["--data-dir", "restored", "--empty"]);
+    until("all machines are running", || new.all_running());
+    assert_eq!(new.machines(), machines, "no Machine has to be adopted");
+    assert_eq!(new.worlds().await, worlds, "no machine was created twice");
+    let password = new.run("kubectl get secret credentials -o 'jsonpath={.data.password}'");
+    assert_eq!(password, "aHVudGVyMg==");
 }

@@ -1,4 +1,4 @@
-//! A cluster with planted objects that no controller acts on, and the binary as its user.
+//! An embedded API with test objects and no operators, and the binary as its client.
 
 use std::{
     io::{BufRead, BufReader},
@@ -34,31 +34,31 @@ use vitistack_types::{
 
 use crate::Killed;
 
-/// What a test puts between the binary and the API: an answer instead of the API's.
+/// Intercepts requests: returns the status of a refusal, or `None` to pass the request to the API.
 type Intercept = dyn Fn(&Request<Body>) -> Option<StatusCode> + Send + Sync;
 
 /// A running API and the kubeconfig for it.
 pub struct Stage {
     pub client: Client,
     pub directory: tempfile::TempDir,
-    /// When everything was made: long enough ago that an age is the same for the whole test.
-    pub made: Timestamp,
+    /// The creation time of all objects: long enough ago that ages do not change during a test.
+    pub created: Timestamp,
 }
 
-/// Exit code, standard output and standard error, as a reader sees them.
-pub struct Told {
+/// The exit code, standard output and standard error of a command.
+pub struct CommandOutput {
     pub code: i32,
     pub output: String,
     pub errors: String,
 }
 
 impl Stage {
-    /// An API with our definitions and nothing else.
+    /// Starts an API with the CRDs.
     pub async fn new() -> Self {
         Self::with(|_| None).await
     }
 
-    /// An API with our definitions, some of whose answers are replaced.
+    /// Starts an API with the CRDs that refuses some requests.
     pub async fn with(
         intercept: impl Fn(&Request<Body>) -> Option<StatusCode> + Send + Sync + 'static,
     ) -> Self {
@@ -70,10 +70,10 @@ impl Stage {
         stage
     }
 
-    /// An API without our definitions.
+    /// Starts an API without the CRDs.
     pub async fn bare(intercept: Arc<Intercept>) -> Self {
-        let made = Timestamp::now() - SignedDuration::from_mins(3 * 24 * 60 + 2 * 60 + 30);
-        let server = ApiServer::builder().clock(move || made).build().await.unwrap();
+        let created = Timestamp::now() - SignedDuration::from_mins(3 * 24 * 60 + 2 * 60 + 30);
+        let server = ApiServer::builder().clock(move || created).build().await.unwrap();
         let service = server.service();
         let client = Client::new(server.service(), "default");
         let answer = tower::service_fn(move |request: Request<Body>| {
@@ -94,11 +94,11 @@ impl Stage {
         });
         let directory = tempfile::TempDir::new().unwrap();
         write_kubeconfig(&directory.path().join("kubeconfig"), &format!("http://{address}"));
-        Self { client, directory, made }
+        Self { client, directory, created }
     }
 
-    /// Plants an object with its status.
-    pub async fn plant<K>(&self, object: K)
+    /// Creates an object with its status.
+    pub async fn create<K>(&self, object: K)
     where
         K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
     {
@@ -117,7 +117,7 @@ impl Stage {
         }
     }
 
-    /// Plants a namespace.
+    /// Creates a namespace.
     pub async fn namespace(&self, name: &str) {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         let namespace = Namespace { metadata, ..Namespace::default() };
@@ -125,7 +125,7 @@ impl Stage {
         api.create(&PostParams::default(), &namespace).await.unwrap();
     }
 
-    /// Plants the lease of an operator that acts.
+    /// Creates the lease of a running operator.
     pub async fn operator(&self, name: &str) {
         let renewed = Timestamp::now() + SignedDuration::from_hours(1);
         let metadata = ObjectMeta { name: Some(format!("{name}-operator")), ..ObjectMeta::default() };
@@ -138,7 +138,7 @@ impl Stage {
         api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await.unwrap();
     }
 
-    /// Plants what an operator told of a Machine.
+    /// Creates an Event of an operator about a Machine.
     pub async fn event(&self, machine: &str, type_: &str, reason: &str, message: &str) {
         let event = Event {
             metadata: ObjectMeta {
@@ -156,7 +156,7 @@ impl Stage {
             type_: Some(type_.to_owned()),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            last_timestamp: Some(Time(self.made)),
+            last_timestamp: Some(Time(self.created)),
             ..Event::default()
         };
         let api: Api<Event> = Api::namespaced(self.client.clone(), "default");
@@ -172,21 +172,21 @@ impl Stage {
         command
     }
 
-    /// Runs the binary to its end. The API answers in this process, so the test must not stand still meanwhile.
-    pub async fn run(&self, arguments: &[&str]) -> Told {
+    /// Runs the binary. The API is served by this process, so the test must not block.
+    pub async fn run(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = self.command(arguments);
-        Told::from(tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap())
+        CommandOutput::from(tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap())
     }
 
-    /// The whole of what a reader sees, with the address of the API made the same for all runs.
-    pub async fn told(&self, arguments: &[&str]) -> String {
-        let told = self.run(arguments).await;
+    /// Runs the binary and returns a transcript, with placeholders for what differs between runs.
+    pub async fn transcript(&self, arguments: &[&str]) -> String {
+        let report = self.run(arguments).await;
         let text = format!(
             "$ vitistack {}\n{}{}(exit {})",
             arguments.join(" "),
-            told.output,
-            told.errors,
-            told.code
+            report.output,
+            report.errors,
+            report.code
         );
         let kubeconfig = std::fs::read_to_string(self.directory.path().join("kubeconfig")).unwrap();
         let server = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("- cluster: {server: \""));
@@ -195,15 +195,15 @@ impl Stage {
             .replace(self.directory.path().to_str().unwrap(), "/the/directory")
     }
 
-    /// Starts the binary and hands out the lines that it writes.
-    pub fn follow(&self, arguments: &[&str]) -> (Killed, impl Iterator<Item = String> + use<>) {
+    /// Starts the binary and returns its lines.
+    pub fn start(&self, arguments: &[&str]) -> (Killed, impl Iterator<Item = String> + use<>) {
         let mut process = self.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         (Killed(process), output.lines().map(Result::unwrap))
     }
 }
 
-impl From<Output> for Told {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Self { code: output.status.code().unwrap(), output: text(output.stdout), errors: text(output.stderr) }
@@ -221,14 +221,14 @@ pub fn write_kubeconfig(path: &Path, server: &str) {
 fn refused(code: StatusCode) -> serde_json::Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16(),
-        "reason": code.canonical_reason().unwrap_or_default().replace(' ', ""), "message": "planted by the test",
+        "reason": code.canonical_reason().unwrap_or_default().replace(' ', ""), "message": "refused by the test",
     })
 }
 
-/// A condition as an operator writes it, five minutes after everything was made.
+/// Returns a condition as an operator writes it.
 pub fn condition(stage: &Stage, type_: &str, status: bool, reason: &str, message: &str) -> Condition {
     let mut conditions = Vec::new();
     let statement = Statement { type_, status: Some(status), reason, message };
-    conditions::set(&mut conditions, &statement, Some(1), stage.made);
+    conditions::set(&mut conditions, &statement, Some(1), stage.created);
     conditions.remove(0)
 }

@@ -1,4 +1,4 @@
-//! `vitistack up` as a person uses it: on a terminal, interrupted, killed, started twice.
+//! `vitistack up` on a terminal: interrupted, killed, started twice.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ struct Up {
 }
 
 impl Up {
-    /// Starts it on a terminal, which `script` makes.
+    /// Starts the command on a terminal of `script`.
     fn start(directory: &Path, flags: &str) -> Self {
         let program = env!("CARGO_BIN_EXE_vitistack");
         let line = format!("exec '{program}' up --data-dir '{}' {flags}", directory.display());
@@ -55,15 +55,15 @@ impl Up {
         self.screen.lock().unwrap().clone()
     }
 
-    /// Waits until the screen shows this.
-    fn shows(&self, text: &str) -> String {
+    /// Waits until the screen shows a text.
+    fn await_text(&self, text: &str) -> String {
         let limit = Instant::now() + LIMIT;
         loop {
             let screen = self.screen();
             if screen.contains(text) {
                 return screen;
             }
-            assert!(Instant::now() < limit, "{text:?} never came:\n{screen}");
+            assert!(Instant::now() < limit, "{text:?} not shown:\n{screen}");
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -76,7 +76,7 @@ impl Up {
         (status.code(), self.screen())
     }
 
-    /// Ends it as a power failure would.
+    /// Kills the process, as a power failure would.
     fn kill(mut self, directory: &Path) {
         let program = env!("CARGO_BIN_EXE_vitistack");
         let pattern = format!("{program} up --data-dir {}", directory.display());
@@ -106,25 +106,25 @@ fn answer(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a second `up` says of why it does not start.
+/// Runs `vitistack up` with an error and returns its message.
 fn refused(flags: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_vitistack")).arg("up").args(flags).output().unwrap();
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(told.lines().count(), 1, "{told}");
-    told
+    let output = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.lines().count(), 1, "{output}");
+    output
 }
 
 #[test]
-fn everything_runs_survives_and_stops() {
+fn up_starts_survives_a_kill_and_stops() {
     let directory = tempfile::TempDir::new().unwrap();
     let directory = directory.path();
     let up = Up::start(directory, "");
-    let screen = up.shows("Ctrl-C stops it.");
+    let screen = up.await_text("Press Ctrl-C to stop.");
     assert!(screen.contains("export KUBECONFIG="), "{screen}");
     let doctor = answer(directory, &["doctor"]);
-    assert!(doctor.contains("vitistack up acts"), "{doctor}");
-    assert!(doctor.lines().skip(1).all(|line| line.contains(" ok ")), "nothing is wrong here:\n{doctor}");
+    assert!(doctor.contains("leader: vitistack up"), "{doctor}");
+    assert!(doctor.lines().skip(1).all(|line| line.contains(" ok ")), "a check did not succeed:\n{doctor}");
     let server = |directory: &Path| {
         let kubeconfig = fs::read_to_string(directory.join("kubeconfig")).unwrap();
         kubeconfig.lines().find(|line| line.contains("server:")).unwrap().trim().to_owned()
@@ -132,21 +132,21 @@ fn everything_runs_survives_and_stops() {
     let address = server(directory);
     let machines = answer(directory, &["get", "machines", "-A"]);
     assert!(machines.lines().skip(1).all(|line| line.contains("Running")), "{machines}\n{screen}");
-    let told = refused(&["--data-dir", directory.to_str().unwrap()]);
-    assert!(told.contains("another process uses it; stop that process first"), "{told}");
+    let output = refused(&["--data-dir", directory.to_str().unwrap()]);
+    assert!(output.contains("another process uses it; stop that process first"), "{output}");
     assert_eq!(answer(directory, &["get", "machines", "-A"]).lines().count(), machines.lines().count());
     let (code, screen) = up.interrupt();
     assert_eq!(code, Some(0), "{screen}");
     assert!(screen.ends_with("Stopped.\r\n"), "{screen:?}");
 
     let up = Up::start(directory, "");
-    up.shows("Ctrl-C stops it.");
-    assert_eq!(server(directory), address, "it is where it was");
+    up.await_text("Press Ctrl-C to stop.");
+    assert_eq!(server(directory), address, "the address is that of the last start");
     answer(directory, &["power", "off", "machine/basic-vm"]);
     up.kill(directory);
 
     let up = Up::start(directory, "");
-    up.shows("Ctrl-C stops it.");
+    up.await_text("Press Ctrl-C to stop.");
     let limit = Instant::now() + LIMIT;
     while !answer(directory, &["get", "machine", "basic-vm"]).contains("Stopped") {
         assert!(Instant::now() < limit, "{}", answer(directory, &["why", "machine/basic-vm"]));
@@ -157,34 +157,34 @@ fn everything_runs_survives_and_stops() {
 
     let taken = TcpListener::bind(address.rsplit_once("https://").unwrap().1).unwrap();
     let up = Up::start(directory, "");
-    let screen = up.shows("Ctrl-C stops it.");
+    let screen = up.await_text("Press Ctrl-C to stop.");
     let count = machines.lines().count() - 1;
-    // Nobody waits for a machine that is off.
-    assert!(screen.contains(&format!("{} of {count} machines run.", count - 1)), "{screen}");
-    assert!(screen.contains("is taken: it has another port now"), "{screen}");
+    // A stopped machine is not waited for.
+    assert!(screen.contains(&format!("{} of {count} machines running.", count - 1)), "{screen}");
+    assert!(screen.contains("using another port"), "{screen}");
     assert_ne!(server(directory), address);
     assert_eq!(up.interrupt().0, Some(0));
     drop(taken);
 }
 
 #[test]
-fn what_keeps_it_from_starting_is_told_in_one_sentence() {
+fn start_errors_are_one_line() {
     let directory = tempfile::TempDir::new().unwrap();
     let path = directory.path().join("data");
     let data = path.to_str().unwrap();
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let told = refused(&["--data-dir", data, "--listen", &address]);
-    assert!(told.contains(&address) && told.contains("choose another with --listen"), "{told}");
+    let output = refused(&["--data-dir", data, "--listen", &address]);
+    assert!(output.contains(&address) && output.contains("choose another with --listen"), "{output}");
 
-    let told = refused(&["--data-dir", "/dev/null/data"]);
+    let output = refused(&["--data-dir", "/dev/null/data"]);
     assert!(
-        told.contains("\"/dev/null/data\"") && told.contains("give --data-dir one that you may write"),
-        "{told}"
+        output.contains("\"/dev/null/data\"") && output.contains("set --data-dir to a writable directory"),
+        "{output}"
     );
 
-    // Bytes 60 to 63 of an SQLite file are the version that its owner gives it.
+    // Bytes 60 to 63 of an SQLite file are the user version.
     let mut file = fs::OpenOptions::new().write(true).open(path.join("store.sqlite")).unwrap();
     file.seek(SeekFrom::Start(60)).unwrap();
     file.write_all(&99_u32.to_be_bytes()).unwrap();
@@ -192,9 +192,12 @@ fn what_keeps_it_from_starting_is_told_in_one_sentence() {
     for journal in ["store.sqlite-wal", "store.sqlite-shm"] {
         let _ = fs::remove_file(path.join(journal));
     }
-    let told = refused(&["--data-dir", data]);
-    assert!(told.contains("format 99 is newer") && told.contains("run the version that wrote it"), "{told}");
+    let output = refused(&["--data-dir", data]);
+    assert!(
+        output.contains("format 99 is newer") && output.contains("run the version that wrote it"),
+        "{output}"
+    );
 
-    let told = refused(&["--kubeconfig", "/nonexistent"]);
-    assert!(told.contains("/nonexistent") && told.contains("kubeconfig"), "{told}");
+    let output = refused(&["--kubeconfig", "/nonexistent"]);
+    assert!(output.contains("/nonexistent") && output.contains("kubeconfig"), "{output}");
 }

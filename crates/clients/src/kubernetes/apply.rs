@@ -11,17 +11,18 @@ use snafu::{ResultExt, Snafu, ensure};
 
 use super::{Child, Ownership, contains, explain, is_conflict};
 
-/// Annotation that keeps the fingerprint of what was last applied.
+/// The annotation with the fingerprint of what was last applied.
 ///
-/// Without it a field that is no longer desired would stay forever: the observed object still contains everything.
+/// Without it a field that is no longer desired would never be removed, because the observed object still contains
+/// everything that is desired.
 pub const APPLIED_ANNOTATION: &str = "vitistack.io/applied";
 
 /// Why a child was not applied.
 #[derive(Debug, Snafu)]
 pub enum ApplyError {
-    /// Somebody else's object has the name.
+    /// The name belongs to an object of another owner.
     #[snafu(display(
-        "failed to apply {child}: an object of that name exists without the label {owner:?}; delete it or choose another name"
+        "failed to apply {child}: an object of that name exists without the label {owner:?}: delete it or choose another name"
     ))]
     TakeOverObject {
         /// Kind and name of the object.
@@ -35,7 +36,7 @@ pub enum ApplyError {
     ReadObject {
         /// Kind and name of the object.
         child: String,
-        /// What the client said.
+        /// The error of the client.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
@@ -45,17 +46,17 @@ pub enum ApplyError {
     ApplyObject {
         /// Kind and name of the object.
         child: String,
-        /// What the client said.
+        /// The error of the client.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
 
-    /// The object does not serialise.
+    /// The object cannot be serialized.
     #[snafu(display("failed to write {child} as JSON: {source}"))]
     WriteObject {
         /// Kind and name of the object.
         child: String,
-        /// What the serialiser said.
+        /// The error of the serializer.
         source: serde_json::Error,
     },
 }
@@ -63,22 +64,22 @@ pub enum ApplyError {
 /// What an apply did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// Everything desired stands already; nothing was sent.
+    /// The object is already as desired; nothing was sent.
     Unchanged,
     /// The object was written.
     Written,
 }
 
-/// A version that no object ever has. An apply that carries it makes what is missing, and is refused for what is there.
+/// A version that no object ever has. An apply with it creates a missing object and conflicts with an existing one.
 const NEVER: &str = "1";
 
-/// Makes `desired` stand, as `manager`, owned by `owner`.
+/// Applies `desired` as `manager`, with the label of `owner`, unless the object is already as desired.
 ///
-/// `observed` comes from a cache. `None` is not believed: a cache that lags, or that selects by label, does not see
-/// somebody else's object of the same name, so the server makes the object only if there is none. An existing object is
-/// written with its uid, so that neither a successor nor a deleted object is touched by mistake.
+/// `observed` comes from a cache. `None` is verified: a cache that is stale or that selects by label does not show a
+/// foreign object of the same name, so the server creates the object only if it does not exist. An existing object is
+/// written with its UID as a precondition, so that neither a successor nor a deleted object is changed by mistake.
 ///
-/// A `Secret` is to be desired with `data`: `stringData` is never kept by a server and would be written every time.
+/// A desired `Secret` must use `data`: a server never stores `stringData`, so it would be written every time.
 pub async fn apply(
     client: &Client,
     manager: &str,
@@ -86,11 +87,11 @@ pub async fn apply(
     desired: &Child,
     observed: Option<&DynamicObject>,
 ) -> Result<Applied, ApplyError> {
-    Ok(apply_heard(client, manager, owner, desired, observed).await?.0)
+    Ok(apply_and_return(client, manager, owner, desired, observed).await?.0)
 }
 
-/// Does what [`apply`] does and returns the object too, as the server told it; none if the server was not asked.
-pub async fn apply_heard(
+/// Does the same as [`apply`], and also returns the object from the response; none if nothing was sent.
+pub async fn apply_and_return(
     client: &Client,
     manager: &str,
     owner: &Ownership,
@@ -104,24 +105,27 @@ pub async fn apply_heard(
     let api = desired.api(client);
     let mut parameters = PatchParams::apply(manager);
     let mut read = None;
+
     if observed.is_none() {
         desired.object.metadata.resource_version = Some(NEVER.to_owned());
         match api.patch(&name, &parameters, &Patch::Apply(&desired.object)).await {
-            Ok(made) => return Ok((Applied::Written, Some(made))),
+            Ok(created) => return Ok((Applied::Written, Some(created))),
             Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(error).context(ApplyObjectSnafu { child }),
         }
         read = api.get_opt(&name).await.with_context(|_| ReadObjectSnafu { child: &child })?;
     }
+
     if let Some(observed) = observed.or(read.as_ref()) {
         ensure!(owner.holds(observed), TakeOverObjectSnafu { child, owner: owner.to_string() });
         desired.object.metadata.resource_version = None;
-        if stands(&desired.object, observed).context(WriteObjectSnafu { child: &child })? {
+        if is_unchanged(&desired.object, observed).context(WriteObjectSnafu { child: &child })? {
             return Ok((Applied::Unchanged, read));
         }
         desired.object.metadata.uid.clone_from(&observed.metadata.uid);
         parameters = parameters.force();
     }
+
     let written = api
         .patch(&name, &parameters, &Patch::Apply(&desired.object))
         .await
@@ -129,12 +133,13 @@ pub async fn apply_heard(
     Ok((Applied::Written, Some(written)))
 }
 
-/// Whether `desired` was applied for `owner` before and still stands: an apply would send nothing.
+/// Whether `desired` was applied for `owner` before and is unchanged, so that an apply would send nothing.
 pub fn is_applied(owner: &Ownership, desired: &Child, observed: &DynamicObject) -> Result<bool, ApplyError> {
     let mut desired = desired.clone();
     let child = desired.to_string();
     stamp(&mut desired, owner).context(WriteObjectSnafu { child: &child })?;
-    Ok(owner.holds(observed) && stands(&desired.object, observed).context(WriteObjectSnafu { child })?)
+    Ok(owner.holds(observed)
+        && is_unchanged(&desired.object, observed).context(WriteObjectSnafu { child })?)
 }
 
 /// Adds the ownership label and the fingerprint.
@@ -146,13 +151,13 @@ fn stamp(desired: &mut Child, owner: &Ownership) -> serde_json::Result<()> {
     Ok(())
 }
 
-/// Whether the stamped desired object was applied before and still stands.
-fn stands(desired: &DynamicObject, observed: &DynamicObject) -> serde_json::Result<bool> {
+/// Whether the stamped desired object was applied before and is unchanged.
+fn is_unchanged(desired: &DynamicObject, observed: &DynamicObject) -> serde_json::Result<bool> {
     if desired.annotations().get(APPLIED_ANNOTATION) != observed.annotations().get(APPLIED_ANNOTATION) {
         return Ok(false);
     }
     let mut wanted = serde_json::to_value(desired)?;
-    // A typed cache may not repeat apiVersion and kind in every object; they cannot differ.
+    // Objects from a typed cache may lack apiVersion and kind, which cannot differ.
     if let Some(fields) = wanted.as_object_mut() {
         fields.remove("apiVersion");
         fields.remove("kind");
@@ -160,7 +165,7 @@ fn stands(desired: &DynamicObject, observed: &DynamicObject) -> serde_json::Resu
     Ok(contains(&wanted, &serde_json::to_value(observed)?))
 }
 
-/// A short hash of a JSON value that does not depend on the order of its fields.
+/// Returns a short hash of a JSON value that does not depend on the order of its fields.
 #[must_use]
 pub fn fingerprint(value: &Value) -> String {
     let mut canonical = String::new();
@@ -243,21 +248,21 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_was_applied_and_not_touched_stands() {
+    fn an_applied_and_untouched_object_is_unchanged() {
         let desired = desired(&[("a", "1")]);
         let mut observed = desired.object.clone();
         observed.metadata.resource_version = Some("7".into());
         observed.types = None;
-        observed.labels_mut().insert("somebody".into(), "else".into());
-        assert!(stands(&desired.object, &observed).unwrap());
+        observed.labels_mut().insert("example.io/other".into(), "label".into());
+        assert!(is_unchanged(&desired.object, &observed).unwrap());
     }
 
     #[test]
-    fn an_object_changed_by_hand_does_not_stand() {
+    fn an_object_changed_by_hand_is_changed() {
         let desired = desired(&[("a", "1")]);
         let mut observed = desired.object.clone();
         observed.data["data"]["a"] = json!("2");
-        assert!(!stands(&desired.object, &observed).unwrap());
+        assert!(!is_unchanged(&desired.object, &observed).unwrap());
     }
 
     #[test]
@@ -265,7 +270,7 @@ mod tests {
         let before = desired(&[("a", "1"), ("b", "2")]);
         let after = desired(&[("a", "1")]);
         assert!(contains(&after.object.data, &before.object.data));
-        assert!(!stands(&after.object, &before.object).unwrap());
+        assert!(!is_unchanged(&after.object, &before.object).unwrap());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A Kubernetes object that a controller owns, free of its Rust type.
+//! A Kubernetes object that a controller owns, independent of its Rust type.
 
 use std::fmt;
 
@@ -12,19 +12,19 @@ use snafu::{ResultExt, Snafu};
 /// Why an object could not become a [`Child`].
 #[derive(Debug, Snafu)]
 pub enum ChildError {
-    /// The object does not serialise to an object with metadata.
+    /// The object cannot be serialized to an object with metadata.
     #[snafu(display("failed to write {kind} {name:?} as JSON: {source}"))]
     WriteObject {
         /// Kind of the object.
         kind: String,
         /// Name of the object.
         name: String,
-        /// What the serialiser said.
+        /// The error of the serializer.
         source: serde_json::Error,
     },
 }
 
-/// The label by which the objects of one owner are told from everybody else's.
+/// The label that identifies the objects of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     /// Label key.
@@ -34,7 +34,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// The label `key=value`.
+    /// Returns the label `key=value`.
     #[must_use]
     pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
         Self { key: key.into(), value: value.into() }
@@ -53,7 +53,7 @@ impl fmt::Display for Ownership {
     }
 }
 
-/// An object together with the API that serves it: what is desired, or what was observed.
+/// A desired or observed object together with the API that serves it.
 #[derive(Clone, Debug)]
 pub struct Child {
     /// The API that serves the object.
@@ -63,7 +63,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Makes a child from any typed object.
+    /// Returns a child from a typed object.
     pub fn from_typed<K>(object: &K) -> Result<Self, ChildError>
     where
         K: Resource<DynamicType = ()> + Serialize,
@@ -77,7 +77,7 @@ impl Child {
         Ok(Self { resource, object: dynamic })
     }
 
-    /// The API handle for this object's kind in its namespace.
+    /// Returns the API of this object's kind in its namespace.
     #[must_use]
     pub fn api(&self, client: &Client) -> Api<DynamicObject> {
         match self.object.namespace() {

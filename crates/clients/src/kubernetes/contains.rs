@@ -1,15 +1,15 @@
-//! Whether everything that is desired still stands in what was observed.
+//! Whether an observed object contains everything that is desired.
 
 use serde_json::{Map, Number, Value};
 
-/// The fields that name an element of a list, in the order in which they are tried.
+/// The fields that may identify an element of a list, in the order in which they are tried.
 const ELEMENT_KEYS: [&str; 5] = ["name", "uid", "key", "containerPort", "type"];
 
 /// Whether every field of `desired` has the same value in `observed`.
 ///
-/// `observed` may hold more: defaults, fields of other managers, elements that others added to a list whose elements
-/// have names. What a server drops on its own (null, empty lists and maps) counts as equal to absent, and quantities
-/// are compared by what they mean, because a server writes `1.5Gi` back as `1536Mi`.
+/// `observed` may contain more: defaults, fields of other managers, elements that others added to a list whose elements
+/// have names. What a server drops (null, empty lists and maps) counts as absent, and quantities are compared by their
+/// amount, because a server rewrites `1.5Gi` to `1536Mi`.
 #[must_use]
 pub fn contains(desired: &Value, observed: &Value) -> bool {
     match (desired, observed) {
@@ -40,7 +40,7 @@ fn contains_list(desired: &[Value], observed: &[Value]) -> bool {
         && desired.iter().zip(observed).all(|(element, found)| contains(element, found))
 }
 
-/// The field that tells the elements of this list apart, if every element has it and no two share a value.
+/// Returns the field that identifies the elements of this list: every element has it, and no two share a value.
 fn element_key(elements: &[Value]) -> Option<&'static str> {
     ELEMENT_KEYS.into_iter().find(|key| {
         !elements.is_empty()
@@ -96,7 +96,7 @@ impl Quantity {
     }
 }
 
-/// The factor and divisor of a quantity's suffix.
+/// Returns the factor and divisor of a quantity's suffix.
 fn scale(suffix: &str) -> Option<(i128, i128)> {
     let decimal = |power: u32| 10_i128.checked_pow(power);
     let binary = |power: u32| 2_i128.checked_pow(power);
@@ -131,27 +131,27 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn stands(desired: &Value, observed: &Value) {
-        assert!(contains(desired, observed), "{desired} should stand in {observed}");
+    fn holds(desired: &Value, observed: &Value) {
+        assert!(contains(desired, observed), "{observed} should contain {desired}");
     }
 
     #[track_caller]
     fn differs(desired: &Value, observed: &Value) {
-        assert!(!contains(desired, observed), "{desired} should not stand in {observed}");
+        assert!(!contains(desired, observed), "{observed} should not contain {desired}");
     }
 
     #[test]
     fn equal_objects_contain_each_other() {
-        stands(&json!({"a": {"b": [1, "x", true]}}), &json!({"a": {"b": [1, "x", true]}}));
+        holds(&json!({"a": {"b": [1, "x", true]}}), &json!({"a": {"b": [1, "x", true]}}));
     }
 
     #[test]
     fn fields_of_others_and_defaults_do_not_matter() {
-        stands(&json!({"data": {"a": "1"}}), &json!({"data": {"a": "1", "b": "2"}, "kind": "ConfigMap"}));
+        holds(&json!({"data": {"a": "1"}}), &json!({"data": {"a": "1", "b": "2"}, "kind": "ConfigMap"}));
     }
 
     #[test]
-    fn a_changed_or_removed_field_is_seen() {
+    fn a_changed_or_removed_field_is_a_difference() {
         differs(&json!({"data": {"a": "1"}}), &json!({"data": {"a": "2"}}));
         differs(&json!({"data": {"a": "1"}}), &json!({"data": {}}));
         differs(&json!({"data": {"a": "1"}}), &json!({}));
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn what_a_server_drops_counts_as_absent() {
-        stands(&json!({"a": null, "b": [], "c": {"d": null}}), &json!({}));
-        stands(&json!({"a": []}), &json!({"a": null}));
+        holds(&json!({"a": null, "b": [], "c": {"d": null}}), &json!({}));
+        holds(&json!({"a": []}), &json!({"a": null}));
         differs(&json!({"a": ""}), &json!({}));
     }
 
@@ -170,14 +170,14 @@ mod tests {
     fn named_elements_are_found_in_any_order_among_others() {
         let observed =
             json!([{"name": "other"}, {"name": "b", "size": 2}, {"name": "a", "size": 1, "mode": "rw"}]);
-        stands(&json!([{"name": "a", "size": 1}, {"name": "b"}]), &observed);
+        holds(&json!([{"name": "a", "size": 1}, {"name": "b"}]), &observed);
         differs(&json!([{"name": "a", "size": 2}]), &observed);
         differs(&json!([{"name": "c"}]), &observed);
     }
 
     #[test]
-    fn elements_without_a_telling_key_are_compared_in_place() {
-        stands(&json!(["x", "y"]), &json!(["x", "y"]));
+    fn elements_without_an_identifying_key_are_compared_in_order() {
+        holds(&json!(["x", "y"]), &json!(["x", "y"]));
         differs(&json!(["x", "y"]), &json!(["y", "x"]));
         differs(&json!(["x"]), &json!(["x", "y"]));
         differs(&json!([{"port": 1}]), &json!([{"port": 1}, {"port": 2}]));
@@ -189,17 +189,17 @@ mod tests {
 
     #[test]
     fn numbers_are_equal_by_value() {
-        stands(&json!(1), &json!(1.0));
+        holds(&json!(1), &json!(1.0));
         differs(&json!(1), &json!(2));
     }
 
     #[test]
     fn quantities_are_equal_by_amount() {
-        stands(&json!("1.5Gi"), &json!("1536Mi"));
-        stands(&json!("0.5"), &json!("500m"));
-        stands(&json!("1000m"), &json!("1"));
-        stands(&json!("12E"), &json!("12000P"));
-        stands(&json!("1e3"), &json!("1k"));
+        holds(&json!("1.5Gi"), &json!("1536Mi"));
+        holds(&json!("0.5"), &json!("500m"));
+        holds(&json!("1000m"), &json!("1"));
+        holds(&json!("12E"), &json!("12000P"));
+        holds(&json!("1e3"), &json!("1k"));
         differs(&json!("1Gi"), &json!("1G"));
         differs(&json!("1Gi"), &json!("2Gi"));
         differs(&json!("one"), &json!("1"));

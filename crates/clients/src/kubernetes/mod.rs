@@ -1,25 +1,31 @@
-//! What every controller does to a Kubernetes API: apply children, remove stale ones, report status, and reach a
-//! tenant's cluster through a kubeconfig that was checked first.
+//! What every controller does with a Kubernetes API: cache objects, apply children, delete stale ones, write status, and
+//! connect to a tenant's cluster with a kubeconfig that was checked first.
 
 mod apply;
+pub mod cache;
+mod cause;
 mod child;
 mod contains;
 mod kubeconfig;
+mod limits;
+mod permission;
 mod prune;
-mod status;
+mod write;
 
 use std::error::Error;
 
-pub use apply::{APPLIED_ANNOTATION, Applied, ApplyError, apply, apply_heard, fingerprint, is_applied};
+pub use apply::{APPLIED_ANNOTATION, Applied, ApplyError, apply, apply_and_return, fingerprint, is_applied};
+pub use cause::Cause;
 pub use child::{Child, ChildError, Ownership};
 pub use contains::contains;
 pub use kubeconfig::{KubeconfigError, Refusal, check, client_from_kubeconfig};
-pub use prune::{DeleteError, delete, delete_heard, stale};
-pub use status::{StatusError, apply_status};
+pub use permission::{Permission, PermissionScope};
+pub use prune::{DeleteError, delete, delete_and_return, stale};
+pub use write::{apply_status, patch_unchanged};
 
-/// Says what went wrong with a request in one sentence.
+/// Returns in one sentence why a request failed.
 ///
-/// The client's own words repeat the whole answer of the server as a Rust structure; users read only the message.
+/// The text of the client repeats the whole response of the server as a Rust structure; users need only the message.
 #[must_use]
 pub fn explain(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error
@@ -29,7 +35,7 @@ pub fn explain(error: &kube::Error) -> String {
     }
     let mut sentence = error.to_string();
     let mut source = error.source();
-    // Of a request that did not get through the outer words only name the layers of the client; the innermost say why.
+    // The outer errors of a request that was not sent only describe the layers of the client; the innermost has the cause.
     let is_transport = matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_));
     while let Some(cause) = source {
         let text = cause.to_string();
@@ -41,12 +47,12 @@ pub fn explain(error: &kube::Error) -> String {
         source = cause.source();
     }
     match sentence.split_once(" (os error ") {
-        Some((words, _)) => words.to_owned(),
+        Some((text, _)) => text.to_owned(),
         None => sentence,
     }
 }
 
-/// Whether the server answered that a precondition (uid, resourceVersion) does not hold.
+/// Whether the server reported a failed precondition (uid, resourceVersion).
 #[must_use]
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)

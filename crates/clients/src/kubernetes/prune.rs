@@ -1,4 +1,4 @@
-//! Removal of children that are no longer desired.
+//! Deletion of children that are no longer desired.
 
 use kube::{
     Client, ResourceExt,
@@ -17,13 +17,13 @@ pub enum DeleteError {
     DeleteObject {
         /// Kind and name of the object.
         child: String,
-        /// What the client said.
+        /// The error of the client.
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
 }
 
-/// The observed objects of `owner` that are not desired.
+/// Returns the observed objects of `owner` that are not desired.
 #[must_use]
 pub fn stale<'a>(observed: &'a [Child], desired: &[Child], owner: &Ownership) -> Vec<&'a Child> {
     observed
@@ -33,17 +33,17 @@ pub fn stale<'a>(observed: &'a [Child], desired: &[Child], owner: &Ownership) ->
         .collect()
 }
 
-/// Asks the server to delete exactly this object.
+/// Deletes exactly this object.
 ///
-/// A successor of the same name has another uid and is left alone; an object that is gone, or on its way out, needs
-/// no request.
+/// The precondition on the UID protects a successor of the same name. No request is sent for an object that is already
+/// being deleted.
 pub async fn delete(client: &Client, child: &Child) -> Result<Applied, DeleteError> {
-    delete_heard(client, child).await.map(|(applied, _)| applied)
+    delete_and_return(client, child).await.map(|(applied, _)| applied)
 }
 
-/// Does what [`delete`] does and returns too what is left of the object, as the server told it: an object that somebody
-/// has to let go first, or none if this very object is gone.
-pub async fn delete_heard(
+/// Does the same as [`delete`], and also returns the object from the response while finalizers block its deletion; none if
+/// this object no longer exists.
+pub async fn delete_and_return(
     client: &Client,
     child: &Child,
 ) -> Result<(Applied, Option<DynamicObject>), DeleteError> {
@@ -53,16 +53,16 @@ pub async fn delete_heard(
     let parameters = DeleteParams::background()
         .preconditions(Preconditions { uid: child.object.metadata.uid.clone(), resource_version: None });
     match child.api(client).delete(&child.object.name_any(), &parameters).await {
-        Ok(answer) => Ok((Applied::Written, answer.left().filter(is_leaving))),
-        // Gone, or replaced by a successor.
+        Ok(answer) => Ok((Applied::Written, answer.left().filter(is_terminating))),
+        // Deleted already, or replaced by a successor.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok((Applied::Unchanged, None)),
         Err(error) if is_conflict(&error) => Ok((Applied::Unchanged, None)),
         Err(error) => Err(error).context(DeleteObjectSnafu { child: child.to_string() }),
     }
 }
 
-/// Whether the object is still there. Of some kinds a server also tells the last state of what is gone.
-fn is_leaving(object: &DynamicObject) -> bool {
+/// Whether the object still exists. For some kinds a server also returns the last state of a deleted object.
+fn is_terminating(object: &DynamicObject) -> bool {
     object.metadata.deletion_timestamp.is_some() && !object.finalizers().is_empty()
 }
 
@@ -94,17 +94,17 @@ mod tests {
     #[test]
     fn only_our_undesired_objects_are_stale() {
         let secret =
-            Child::from_typed(&Secret { metadata: metadata("a", "kept", "us"), ..Secret::default() })
+            Child::from_typed(&Secret { metadata: metadata("a", "current", "us"), ..Secret::default() })
                 .unwrap();
         let observed = [
-            map("a", "kept", "us"),
+            map("a", "current", "us"),
             map("a", "old", "us"),
             map("a", "foreign", "them"),
-            map("b", "kept", "us"),
+            map("b", "current", "us"),
             secret,
         ];
-        let desired = [map("a", "kept", "us")];
+        let desired = [map("a", "current", "us")];
         let stale = stale(&observed, &desired, &Ownership::new("owner", "us"));
-        assert_eq!(names(&stale), ["ConfigMap a/old", "ConfigMap b/kept", "Secret a/kept"]);
+        assert_eq!(names(&stale), ["ConfigMap a/old", "ConfigMap b/current", "Secret a/current"]);
     }
 }

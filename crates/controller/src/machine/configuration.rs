@@ -1,21 +1,24 @@
-//! Tells of MachineClasses and NetworkConfigurations that they can be used. Every operator that makes machines does, with
-//! the same words: whichever runs, somebody who waits for one of them to be ready does not wait for ever.
+//! Reports that MachineClasses and NetworkConfigurations can be used. Every machine operator does, with the same result, so
+//! that a user who waits for one to be ready does not depend on which of them runs.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use kube::core::object::HasStatus;
+use snafu::ResultExt;
 use vitistack_clients::kubernetes::apply_status;
-use vitistack_plan::configuration::status;
+use vitistack_plan::configuration::plan;
+use vitistack_plan::waiting;
 use vitistack_runtime::{Lane, Outcome, ReconcileError, Reconciler, cache::Kind};
-use vitistack_types::v1alpha1::ConfigurationStatus;
+use vitistack_types::{ObjectName, v1alpha1::ConfigurationStatus};
 
-use crate::Caches;
+use super::STALE_CHECK;
+use crate::{Caches, error::ApplyStatusSnafu};
 
-/// Who writes their status.
-const MANAGER: &str = "vitistack-configuration";
+/// The field manager of their status.
+const FIELD_MANAGER: &str = "vitistack-configuration";
 
-/// Tells of the objects of one kind.
+/// Reconciles the objects of one kind.
 pub(super) struct ConfigurationReconciler(pub(super) Caches);
 
 #[async_trait]
@@ -28,13 +31,16 @@ where
     }
 
     async fn reconcile(&self, object: Arc<K>) -> Result<Outcome, ReconcileError> {
-        let (metadata, before) = (object.meta(), object.status());
-        if metadata.deletion_timestamp.is_none() {
-            let after = status(metadata, before, self.0.now());
-            apply_status(&self.0.client, MANAGER, object.as_ref(), before, &after)
+        let object = object.as_ref();
+        let plan = plan(object.meta(), object.status(), self.0.now());
+        if let Some(status) = &plan.status {
+            let written = apply_status(&self.0.client, FIELD_MANAGER, object, status)
                 .await
-                .map_err(|error| ReconcileError::from_source("ApplyStatus", error))?;
+                .with_context(|_| ApplyStatusSnafu { kind: K::kind(&()), name: ObjectName::of(object) })?;
+            if written.is_none() {
+                return Ok(Outcome::wait(waiting::CURRENT_OBJECT, STALE_CHECK));
+            }
         }
-        Ok(Outcome::Done)
+        Ok(plan.requeue)
     }
 }

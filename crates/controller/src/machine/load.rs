@@ -1,84 +1,255 @@
-//! Everything that is read of one Machine before anything is decided.
+//! Everything that is read of one Machine before anything is planned.
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use jiff::Timestamp;
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
-use vitistack_machine::{Order, Target};
+use vitistack_machine::{Backend, BackendError, Order, Target};
 use vitistack_plan::{
     Redacted, Refusal,
-    machine::{Capabilities, Desired, Location, Places, References, identity, locate, resolve},
+    datacenter::check_growth,
+    is_paused,
+    machine::{
+        Capabilities, Desired, Identity, Location, Observed, PlacementContext, References, Snapshot,
+        StepFailure, StepResult, datacenter_of, identity, locate, may_have_backing_machine, placement,
+        provider_of, resolve,
+    },
+    refusals,
 };
 use vitistack_runtime::ReconcileError;
 use vitistack_types::{
-    conditions::reason,
-    labels,
+    ObjectName, Placement,
     v1alpha1::{Datacenter, Machine, MachineProvider, ProviderType},
 };
 
 use super::MachineReconciler;
+use crate::index::reference;
 
-/// Who acts on a Machine.
-pub(super) enum Charge {
-    /// This operator: the Machine is on this provider.
-    Ours(String),
-    /// Somebody else, or nobody yet.
-    Others,
-    /// Nobody can, and whoever reads it first tells why.
-    Nobody(Refusal),
+/// What Machines are found by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum MachineKey {
+    /// Its identity.
+    Identity(Identity),
+    /// The provider that it is placed on, or refers to.
+    Provider(Placement),
+    /// It is not placed and refers to no provider.
+    Unplaced,
+    /// A NetworkConfiguration.
+    Network(ObjectName),
+    /// A MachineClass.
+    Class(String),
+    /// A Secret.
+    Secret(ObjectName),
 }
 
-/// The word by which Machines without any place are found in the index.
-pub(super) const UNPLACED: &str = "unplaced";
+/// Returns everything that a Machine is found by.
+pub(super) fn keys(machine: &Machine) -> Vec<MachineKey> {
+    let namespace = machine.namespace().unwrap_or_default();
+    let spec = &machine.spec;
+    let provider = placement(machine).or_else(|| provider_of(machine).map(Placement::Provider));
+
+    let mut keys = vec![MachineKey::Identity(identity(machine))];
+    keys.push(provider.map_or(MachineKey::Unplaced, MachineKey::Provider));
+    let networks = spec.networks.iter().map(|interface| &interface.network_name);
+    keys.extend(networks.map(|name| MachineKey::Network(ObjectName::new(&namespace, name))));
+    keys.extend(spec.template.clone().map(MachineKey::Class));
+    let secret = spec.cloud_init.as_ref().and_then(|cloud_init| cloud_init.secret_ref.as_ref());
+    keys.extend(secret.map(|secret| MachineKey::Secret(ObjectName::new(&namespace, &secret.name))));
+    keys
+}
+
+/// Which operator is responsible for a Machine.
+pub(super) enum Responsibility {
+    /// This one: the Machine is on this placement.
+    Ours(Placement),
+    /// Another one, or none yet.
+    Others,
+    /// None can be: the Machine cannot be placed.
+    Unplaceable(Refusal),
+}
+
+/// One reconcile of one Machine: what was read, and what its steps ran into.
+pub(super) struct Turn {
+    pub(super) machine: Machine,
+    pub(super) placement: Option<Placement>,
+    pub(super) backend: Result<Arc<dyn Backend>, Refusal>,
+    pub(super) target: Target,
+    pub(super) order: Option<Order>,
+    pub(super) now: Timestamp,
+    /// Whether the claim of this provider was confirmed by the API server.
+    pub(super) is_confirmed: bool,
+    pub(super) last: StepResult,
+    pub(super) desired: Result<Desired, Refusal>,
+    pub(super) observed: Result<Observed, Refusal>,
+    capabilities: Option<Capabilities>,
+    twin: Option<ObjectName>,
+    provider_deleting: bool,
+    provider_paused: bool,
+    silent_since: Option<Timestamp>,
+    /// When a step was last carried out.
+    pub(super) last_step_at: Option<Timestamp>,
+}
+
+impl Turn {
+    /// Asks the provider for the observed state.
+    pub(super) async fn observe(&mut self) {
+        self.observed = match &self.backend {
+            Ok(backend) => backend.observe(&self.target, self.order.as_ref()).await.map_err(refusal),
+            Err(refusal) => Err(refusal.clone()),
+        };
+    }
+
+    /// Everything that the plan is made from.
+    pub(super) fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot {
+            machine: &self.machine,
+            desired: self.desired.as_ref(),
+            observed: self.observed.as_ref(),
+            capabilities: self.capabilities.as_ref(),
+            twin: self.twin.as_ref(),
+            placement: self.placement.as_ref(),
+            provider_deleting: self.provider_deleting,
+            provider_paused: self.provider_paused,
+            last: &self.last,
+            silent_since: self.silent_since(),
+            last_step_at: self.last_step_at,
+            now: self.now,
+        }
+    }
+
+    /// Since when the provider has not answered; absent if it just did.
+    pub(super) fn silent_since(&self) -> Option<Timestamp> {
+        let is_silent = self.observed.is_err() || matches!(self.last.failure, Some(StepFailure::Failed(_)));
+        is_silent.then(|| self.silent_since.unwrap_or(self.now))
+    }
+}
+
+/// The refusal of a backend.
+pub(super) fn refusal(error: BackendError) -> Refusal {
+    Refusal::new(error.reason, error.message)
+}
 
 impl MachineReconciler {
-    /// Who acts on the Machine.
-    pub(super) fn charge(&self, machine: &Machine) -> Charge {
+    /// Returns which operator is responsible for the Machine.
+    pub(super) fn responsibility(&self, machine: &Machine) -> Responsibility {
         let providers = self.caches.providers.list();
         let providers: Vec<&MachineProvider> = providers.iter().map(Arc::as_ref).collect();
         let datacenters = self.caches.datacenters.list();
         let datacenters: Vec<&Datacenter> = datacenters.iter().map(Arc::as_ref).collect();
-        let places = Places {
+        let context = PlacementContext {
             providers: &providers,
             datacenters: &datacenters,
+            watched: &self.caches.watched,
             is_own_cluster_offered: self.is_own_cluster_offered,
         };
-        match locate(machine, &places) {
-            Location::Nowhere(refusal) => Charge::Nobody(refusal),
-            Location::At(place) if self.type_of(&place) == Some(self.backends.provider_type()) => {
-                Charge::Ours(place)
+
+        match locate(machine, &context) {
+            Location::Refused(refusal) => Responsibility::Unplaceable(refusal),
+            Location::At(placement) if self.type_of(&placement) == Some(self.backends.provider_type()) => {
+                Responsibility::Ours(placement)
             }
-            Location::At(_) | Location::Undecided => Charge::Others,
+            Location::At(_) | Location::Unplaced => Responsibility::Others,
         }
     }
 
-    fn type_of(&self, place: &str) -> Option<ProviderType> {
-        if place == labels::OWN_CLUSTER {
-            return Some(ProviderType::Kubevirt);
+    fn type_of(&self, placement: &Placement) -> Option<ProviderType> {
+        match placement {
+            Placement::OwnCluster => Some(ProviderType::OWN_CLUSTER),
+            Placement::Provider(name) => Some(self.caches.provider(name)?.spec.type_),
         }
-        let (namespace, name) = place.split_once('/')?;
-        let provider = self.caches.providers.get(&ObjectRef::new(name).within(namespace))?;
-        Some(provider.spec.type_)
     }
 
-    /// Another Machine that claims the same identity.
-    pub(super) fn twin(&self, machine: &Machine) -> Option<String> {
-        let own = ObjectRef::from_obj(machine);
-        let mut others: Vec<String> = self
-            .index
-            .get(&identity_word(identity(machine).as_str()))
-            .into_iter()
-            .filter(|other| *other != own)
-            .map(|other| format!("{}/{}", other.namespace.unwrap_or_default(), other.name))
-            .collect();
-        others.sort();
-        others.into_iter().next()
-    }
-
-    /// The machine as it shall be, or why that cannot be said.
-    pub(super) async fn desired(
+    /// Reads everything for one reconcile of a Machine on this placement.
+    pub(super) async fn load(
         &self,
         machine: &Machine,
-    ) -> Result<Result<Desired, Refusal>, ReconcileError> {
+        placement: Placement,
+        backend: Result<Arc<dyn Backend>, Refusal>,
+    ) -> Result<Turn, ReconcileError> {
+        let provider = placement.provider().and_then(|name| self.caches.provider(name));
+        let permitted =
+            provider.as_ref().map_or(Ok(()), |provider| self.caches.check_namespace(machine, provider));
+        let is_deleting = machine.metadata.deletion_timestamp.is_some();
+
+        let desired = match &permitted {
+            _ if is_deleting => Err(refusals::deleting()),
+            Ok(()) => self.desired(machine).await?.and_then(|desired| {
+                self.check_growth(machine)?;
+                Ok(desired)
+            }),
+            Err(refusal) => Err(refusal.clone()),
+        };
+        let backend = match permitted {
+            // A namespace that does not permit it is not even read, unless the machine may be there.
+            Err(refusal) if !is_deleting && !may_have_backing_machine(&machine.metadata) => Err(refusal),
+            _ => backend,
+        };
+        let order = desired.as_ref().ok().cloned();
+
+        Ok(Turn {
+            order: order.map(|desired| Order { target: target(machine), desired }),
+            capabilities: backend.as_ref().ok().map(|backend| backend.capabilities()),
+            provider_deleting: provider
+                .as_ref()
+                .is_some_and(|provider| provider.metadata.deletion_timestamp.is_some()),
+            provider_paused: provider.is_some_and(|provider| is_paused(&provider.metadata)),
+            desired,
+            ..self.turn(machine, Some(placement), backend)
+        })
+    }
+
+    /// Reads a Machine that only finalizers of others hold. Nothing is left of it, so no provider is asked.
+    pub(super) fn load_held_by_others(&self, machine: &Machine) -> Turn {
+        self.turn(machine, placement(machine), Err(refusals::deleting()))
+    }
+
+    fn turn(
+        &self,
+        machine: &Machine,
+        placement: Option<Placement>,
+        backend: Result<Arc<dyn Backend>, Refusal>,
+    ) -> Turn {
+        let recalled = self.recall(machine);
+        Turn {
+            machine: machine.clone(),
+            placement,
+            backend,
+            target: target(machine),
+            order: None,
+            now: self.caches.now(),
+            is_confirmed: false,
+            last: StepResult::default(),
+            desired: Err(refusals::deleting()),
+            observed: Ok(Observed::default()),
+            capabilities: None,
+            twin: self.twin(machine),
+            provider_deleting: false,
+            provider_paused: false,
+            silent_since: recalled.silent_since,
+            last_step_at: recalled.last_step_at,
+        }
+    }
+
+    /// Checks that the Datacenter of a Machine admitted what it uses now.
+    fn check_growth(&self, machine: &Machine) -> Result<(), Refusal> {
+        let datacenter =
+            datacenter_of(machine).and_then(|name| self.caches.datacenters.get(&reference(&name)));
+        let Some(datacenter) = datacenter else { return Ok(()) };
+        check_growth(machine, self.caches.usage(machine)?, &datacenter)
+    }
+
+    /// Another Machine with the same identity.
+    fn twin(&self, machine: &Machine) -> Option<ObjectName> {
+        let own = ObjectName::of(machine);
+        let same = self.index.get(&MachineKey::Identity(identity(machine)));
+        same.into_iter()
+            .map(|other| ObjectName::new(other.namespace.unwrap_or_default(), other.name))
+            .filter(|other| *other != own)
+            .min()
+    }
+
+    /// The desired state of a Machine, or why there is none.
+    async fn desired(&self, machine: &Machine) -> Result<Result<Desired, Refusal>, ReconcileError> {
         let namespace = machine.namespace().unwrap_or_default();
         let class =
             machine.spec.template.as_deref().and_then(|name| self.caches.classes.get(&ObjectRef::new(name)));
@@ -92,109 +263,28 @@ impl MachineReconciler {
             networks: networks.collect(),
             secret: None,
         };
-        if let Some(reference) =
-            machine.spec.cloud_init.as_ref().and_then(|cloud_init| cloud_init.secret_ref.as_ref())
-            && let Some(data) = self.caches.secrets.get(&namespace, &reference.name).await?
+
+        let secret = machine.spec.cloud_init.as_ref().and_then(|cloud_init| cloud_init.secret_ref.as_ref());
+        if let Some(reference) = secret
+            && let Some(data) = self.caches.secrets.get(&ObjectName::new(&namespace, &reference.name)).await?
         {
-            let mut texts = BTreeMap::new();
-            if let Some(bytes) = data.get(&reference.key) {
-                match String::from_utf8(bytes.reveal().clone()) {
-                    Ok(text) => {
-                        texts.insert(reference.key.clone(), Redacted::new(text));
-                    }
-                    Err(_) => return Ok(Err(not_text(&reference.name, &reference.key))),
-                }
-            }
-            references.secret = Some(texts);
+            let bytes = data.get(&reference.key).map(|bytes| bytes.reveal().clone());
+            let Ok(text) = bytes.map(String::from_utf8).transpose() else {
+                return Ok(Err(refusals::secret_not_text(&reference.name, &reference.key)));
+            };
+            let text = text.map(|text| (reference.key.clone(), Redacted::new(text)));
+            references.secret = Some(text.into_iter().collect::<BTreeMap<_, _>>());
         }
         Ok(resolve(machine, &references))
     }
 }
 
-fn not_text(name: &str, key: &str) -> Refusal {
-    Refusal::new(
-        reason::SECRET_KEY_NOT_FOUND,
-        format!(
-            "spec.cloudInit.secretRef.key {key:?} of Secret {name:?} is not UTF-8 text: store it as text"
-        ),
-    )
-}
-
-/// Which real machine a Machine stands for.
-pub(super) fn target(machine: &Machine) -> Target {
+/// Which backing machine a Machine stands for.
+fn target(machine: &Machine) -> Target {
     Target {
         identity: identity(machine),
         uid: machine.uid().unwrap_or_default(),
         name: machine.name_any(),
         namespace: machine.namespace().unwrap_or_default(),
     }
-}
-
-/// What is ordered, if that can be said.
-pub(super) fn order(target: &Target, desired: &Result<Desired, Refusal>) -> Option<Order> {
-    let desired = desired.as_ref().ok()?.clone();
-    Some(Order { target: target.clone(), desired })
-}
-
-/// The fields that the Machine sets and the backend cannot honour.
-pub(super) fn refused_fields(
-    machine: &Machine,
-    desired: &Desired,
-    capabilities: &Capabilities,
-) -> Vec<String> {
-    let mut refused = Vec::new();
-    if !capabilities.refused_fields.is_empty() {
-        let spec = serde_json::to_value(&machine.spec).unwrap_or_default();
-        let is_set = |path: &&&str| spec.pointer(&format!("/{}", path.replace('.', "/"))).is_some();
-        refused.extend(capabilities.refused_fields.iter().filter(is_set).map(|path| format!("spec.{path}")));
-    }
-    if desired.zone.is_some() && !capabilities.zones {
-        refused.push("spec.zone".to_owned());
-    }
-    refused
-}
-
-fn identity_word(identity: &str) -> String {
-    format!("identity {identity}")
-}
-
-/// The word by which Machines on a provider are found.
-pub(super) fn provider_word(provider: &str) -> String {
-    format!("provider {provider}")
-}
-
-pub(super) fn network_word(namespace: &str, name: &str) -> String {
-    format!("network {namespace}/{name}")
-}
-
-pub(super) fn class_word(name: &str) -> String {
-    format!("class {name}")
-}
-
-pub(super) fn secret_word(namespace: &str, name: &str) -> String {
-    format!("secret {namespace}/{name}")
-}
-
-/// The identity that a change in a provider names, as the index spells it.
-pub(super) fn changed_word(identity: &vitistack_plan::machine::Identity) -> String {
-    identity_word(identity.as_str())
-}
-
-/// Everything that a Machine is found by.
-pub(super) fn words(machine: &Machine) -> Vec<String> {
-    let namespace = machine.namespace().unwrap_or_default();
-    let spec = &machine.spec;
-    let mut words = vec![identity_word(identity(machine).as_str())];
-    match (vitistack_plan::machine::placement(machine), &spec.provider_ref) {
-        (Some(placed), _) => words.push(provider_word(placed)),
-        (None, Some(reference)) => {
-            words.push(provider_word(&vitistack_plan::machine::full_name(reference, &namespace)));
-        }
-        (None, None) => words.push(UNPLACED.to_owned()),
-    }
-    words.extend(spec.networks.iter().map(|interface| network_word(&namespace, &interface.network_name)));
-    words.extend(spec.template.as_deref().map(class_word));
-    let secret = spec.cloud_init.as_ref().and_then(|cloud_init| cloud_init.secret_ref.as_ref());
-    words.extend(secret.map(|secret| secret_word(&namespace, &secret.name)));
-    words
 }

@@ -1,23 +1,26 @@
-//! Health checks, each in a task of its own: a provider that is slow to answer keeps no other waiting.
+//! Health checks, each in its own task: a provider that answers slowly delays no other one.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use kube::runtime::reflector::ObjectRef;
 use tokio::{sync::mpsc, time::Instant};
+use vitistack_machine::{BackendContext, BackendType};
 use vitistack_plan::{
-    Redacted, Refusal,
+    Redacted,
     provider::{Checks, Health},
+    refusals,
 };
-use vitistack_types::{conditions::reason, v1alpha1::MachineProvider};
+use vitistack_runtime::lock;
+use vitistack_types::v1alpha1::MachineProvider;
 
-use super::Probe;
-use crate::caches::Caches;
+use super::load::secret_of;
+use crate::{caches::Caches, calls::PATIENCE};
 
-/// What a check was made of. With another basis it says nothing any more.
+/// What a check depends on. When it changes, earlier results do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Basis {
     generation: Option<i64>,
@@ -26,112 +29,125 @@ pub(super) struct Basis {
 
 impl Basis {
     pub(super) fn of(provider: &MachineProvider, caches: &Caches) -> Self {
-        let namespace = provider.metadata.namespace.as_deref().unwrap_or_default();
-        let credentials = provider.spec.credentials.as_ref();
         Self {
             generation: provider.metadata.generation,
-            secret_version: credentials
-                .and_then(|credentials| caches.secrets.version(namespace, &credentials.secret_ref.name)),
+            secret_version: secret_of(provider).and_then(|secret| caches.secrets.version(&secret)),
         }
     }
 }
 
 /// The checks of all providers, by UID.
-pub(super) struct Checking {
+pub(super) struct HealthChecks {
     states: Arc<Mutex<HashMap<String, State>>>,
-    answered: mpsc::UnboundedSender<ObjectRef<MachineProvider>>,
+    finished: mpsc::UnboundedSender<ObjectRef<MachineProvider>>,
+    context: BackendContext,
 }
 
 #[derive(Default)]
 struct State {
     health: Health,
     basis: Basis,
-    is_asking: bool,
-    asked: Option<Instant>,
+    is_running: bool,
+    started: Option<Instant>,
 }
 
-impl Checking {
-    /// Tells `answered` which provider has answered, or failed to.
-    pub(super) fn new(answered: mpsc::UnboundedSender<ObjectRef<MachineProvider>>) -> Self {
-        Self { states: Arc::default(), answered }
+impl HealthChecks {
+    /// Sends every provider whose check has finished to `finished`.
+    pub(super) fn new(
+        finished: mpsc::UnboundedSender<ObjectRef<MachineProvider>>,
+        context: BackendContext,
+    ) -> Self {
+        Self { states: Arc::default(), finished, context }
     }
 
-    /// What the checks of a provider have shown so far.
+    /// Returns the health of a provider so far.
     pub(super) fn health(&self, provider: &MachineProvider) -> Health {
-        self.lock().get(&uid(provider)).map(|state| state.health.clone()).unwrap_or_default()
+        lock(&self.states).get(&uid(provider)).map(|state| state.health.clone()).unwrap_or_default()
+    }
+
+    /// Records that requests to a provider fail: it is not trusted any more.
+    pub(super) fn calls_failed(&self, provider: &MachineProvider) {
+        if let Some(state) = lock(&self.states).get_mut(&uid(provider)) {
+            let health = std::mem::take(&mut state.health);
+            state.health = health.after_failed_calls(refusals::calls_failed(PATIENCE));
+        }
     }
 
     /// Forgets a provider.
     pub(super) fn forget(&self, provider: &MachineProvider) {
-        self.lock().remove(&uid(provider));
+        lock(&self.states).remove(&uid(provider));
     }
 
     /// Forgets every provider.
     pub(super) fn forget_all(&self) {
-        self.lock().clear();
+        lock(&self.states).clear();
     }
 
-    /// Begins a check if one is due. Says when to come again.
+    /// Starts a check if one is due. Returns when to come again.
     pub(super) fn check(
         &self,
         provider: &Arc<MachineProvider>,
         basis: Basis,
-        probe: &Arc<dyn Probe>,
+        backend: &Arc<dyn BackendType>,
         credentials: Option<Redacted<Vec<u8>>>,
         now: Instant,
     ) -> Duration {
         let checks = Checks::from(&provider.spec);
-        let mut states = self.lock();
+        let mut states = lock(&self.states);
         let state = states.entry(uid(provider)).or_default();
-        if state.is_asking {
+        if state.is_running {
             return checks.timeout;
         }
-        let passed = state.asked.map(|asked| now.saturating_duration_since(asked));
-        if let Some(left) = passed.and_then(|passed| checks.interval.checked_sub(passed))
-            && !left.is_zero()
-            && state.basis == basis
-        {
+        let since_last = state.started.map(|started| now.saturating_duration_since(started));
+        let is_changed = state.basis != basis;
+        if let Some(left) = checks.due_in(since_last, is_changed) {
             return left;
         }
-        if state.basis != basis {
-            state.health = std::mem::take(&mut state.health).changed();
-        }
-        *state =
-            State { health: std::mem::take(&mut state.health), basis, is_asking: true, asked: Some(now) };
-        let (provider, probe) = (Arc::clone(provider), Arc::clone(probe));
-        let (states, answered) = (Arc::clone(&self.states), self.answered.clone());
-        tokio::spawn(async move {
-            let asking = probe.probe(&provider, credentials.as_ref());
-            let answer = tokio::time::timeout(checks.timeout, asking).await;
-            let answer = answer.unwrap_or_else(|_| Err(too_slow(checks.timeout)));
-            if let Some(state) = lock(&states).get_mut(&uid(&provider)) {
-                state.health = std::mem::take(&mut state.health).after(answer, checks.failure_threshold);
-                state.is_asking = false;
-            }
-            // Fails only when the controller has ended.
-            let _ = answered.send(ObjectRef::from_obj(provider.as_ref()));
-        });
-        checks.timeout
-    }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, State>> {
-        lock(&self.states)
+        let health = std::mem::take(&mut state.health);
+        let health = if is_changed { health.changed() } else { health };
+        *state = State { health, basis, is_running: true, started: Some(now) };
+        drop(states);
+
+        let check = Check {
+            states: Arc::clone(&self.states),
+            finished: self.finished.clone(),
+            context: self.context.clone(),
+            provider: Arc::clone(provider),
+            backend: Arc::clone(backend),
+            credentials,
+        };
+        tokio::spawn(check.run());
+        checks.timeout
     }
 }
 
-fn lock(states: &Mutex<HashMap<String, State>>) -> MutexGuard<'_, HashMap<String, State>> {
-    states.lock().unwrap_or_else(PoisonError::into_inner)
+/// One check of one provider.
+struct Check {
+    states: Arc<Mutex<HashMap<String, State>>>,
+    finished: mpsc::UnboundedSender<ObjectRef<MachineProvider>>,
+    context: BackendContext,
+    provider: Arc<MachineProvider>,
+    backend: Arc<dyn BackendType>,
+    credentials: Option<Redacted<Vec<u8>>>,
+}
+
+impl Check {
+    /// Asks the provider and records the answer.
+    async fn run(self) {
+        let checks = Checks::from(&self.provider.spec);
+        let probe = self.backend.probe(&self.context, &self.provider, self.credentials.as_ref());
+        let answer = tokio::time::timeout(checks.timeout, probe).await;
+        let answer = answer.unwrap_or_else(|_| Err(refusals::probe_timed_out(checks.timeout)));
+        if let Some(state) = lock(&self.states).get_mut(&uid(&self.provider)) {
+            state.health = std::mem::take(&mut state.health).after(answer, checks.failure_threshold);
+            state.is_running = false;
+        }
+        // Fails only when the controller has ended.
+        let _ = self.finished.send(ObjectRef::from_obj(self.provider.as_ref()));
+    }
 }
 
 fn uid(provider: &MachineProvider) -> String {
     provider.metadata.uid.clone().unwrap_or_default()
-}
-
-fn too_slow(timeout: Duration) -> Refusal {
-    Refusal::new(
-        reason::PROVIDER_UNREACHABLE,
-        format!(
-            "it did not answer within {timeout:?}: see that it runs and can be reached, or raise spec.healthCheck.timeout"
-        ),
-    )
 }

@@ -1,85 +1,90 @@
-//! Reading: the credentials of a provider and the machines on it.
+//! Reads the credentials of a provider and the machines on it.
 
-use kube::{Api, Client, api::ListParams};
-use vitistack_clients::kubernetes::{client_from_kubeconfig, explain};
-use vitistack_plan::{Redacted, Refusal, datacenter::Usage, machine::may_be_made, provider};
-use vitistack_runtime::ReconcileError;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use snafu::ResultExt;
+use vitistack_plan::{
+    Redacted, Refusal,
+    datacenter::Usage,
+    machine::{may_have_backing_machine, placement_in},
+    provider,
+};
+use vitistack_runtime::Cache;
 use vitistack_types::{
-    conditions::reason,
-    labels,
-    v1alpha1::{Machine, MachineProvider, ProviderType},
+    ObjectName, Placement,
+    v1alpha1::{Machine, MachineProvider},
 };
 
-use crate::caches::{Caches, name_of};
+use crate::{
+    Index,
+    caches::Caches,
+    error::{Error, ListMachinesSnafu},
+};
 
-/// What the credentials of a provider are, or why they cannot be used; none if it names none.
+/// Indexes MachineProviders by the Secret of their credentials.
+pub(crate) fn providers_by_secret(providers: &Cache<MachineProvider>) -> Index<MachineProvider, ObjectName> {
+    Index::new(providers, |provider| secret_of(provider).into_iter().collect())
+}
+
+/// Returns the Secret of a provider's credentials.
+pub(super) fn secret_of(provider: &MachineProvider) -> Option<ObjectName> {
+    let credentials = provider.spec.credentials.as_ref()?;
+    Some(ObjectName::new(ObjectName::of(provider).namespace, &credentials.secret_ref.name))
+}
+
+/// Returns the credentials of a provider, or why they cannot be used; nothing if it has none.
 pub(crate) async fn credentials(
     caches: &Caches,
     provider: &MachineProvider,
-) -> Result<Option<Result<Redacted<Vec<u8>>, Refusal>>, ReconcileError> {
-    let Some(credentials) = &provider.spec.credentials else { return Ok(None) };
-    let namespace = provider.metadata.namespace.as_deref().unwrap_or_default();
-    let secret = caches.secrets.get(namespace, &credentials.secret_ref.name).await?;
-    let content = secret.map(|data| move |key: &str| data.get(key).cloned());
-    let found = provider::credentials(provider, content);
-    Ok(match (found, provider.spec.type_) {
-        (Some(Ok(bytes)), ProviderType::Kubevirt) => Some(check_kubeconfig(provider, bytes).await),
-        (found, _) => found,
+) -> Result<Option<Result<Redacted<Vec<u8>>, Refusal>>, Error> {
+    let Some(secret) = secret_of(provider) else { return Ok(None) };
+    let data = caches.secrets.get(&secret).await?;
+    let look_up = data.map(|data| move |key: &str| data.get(key).cloned());
+    Ok(match provider::credentials(provider, look_up) {
+        Some(Ok(bytes)) => Some(check_credentials(provider, bytes).await),
+        refused => refused,
     })
 }
 
-async fn check_kubeconfig(
+async fn check_credentials(
     provider: &MachineProvider,
     bytes: Redacted<Vec<u8>>,
 ) -> Result<Redacted<Vec<u8>>, Refusal> {
-    match client_from_kubeconfig(bytes.reveal()).await {
-        Ok(_) => Ok(bytes),
-        Err(error) => {
-            let reference = provider.spec.credentials.as_ref().map(|credentials| &credentials.secret_ref);
-            let (name, key) =
-                reference.map(|each| (each.name.as_str(), each.key.as_str())).unwrap_or_default();
-            Err(Refusal::new(
-                reason::INVALID_CREDENTIALS,
-                format!("spec.credentials.secretRef: key {key:?} of Secret {name:?}: {error}"),
-            ))
-        }
-    }
+    let backend = vitistack_machine::backend_type(provider.spec.type_);
+    backend.check_credentials(provider, &bytes).await.map(|()| bytes)
 }
 
-/// What the machines placed on a provider use.
+/// Returns what the machines placed on a provider use.
 pub(super) fn used(caches: &Caches, provider: &MachineProvider) -> Usage {
-    let machines = caches.machines_by_placement.get(&name_of(provider)).into_iter();
-    let least = Usage { machines: 1, ..Usage::default() };
-    machines
-        .filter_map(|key| caches.machines.get(&key))
-        .map(|machine| caches.usage(&machine).unwrap_or(least))
+    caches
+        .machines_on(&Placement::Provider(ObjectName::of(provider)))
+        .map(|machine| caches.usage(&machine).unwrap_or(Usage::ONE_MACHINE))
         .fold(Usage::default(), Usage::plus)
 }
 
-/// The Machines that something may have been made for on a provider. One that was only placed there is not among them:
-/// nothing is there yet, and its Datacenter places it elsewhere.
-pub(super) fn occupants(caches: &Caches, provider: &MachineProvider) -> Vec<String> {
-    let machines = caches.machines_by_placement.get(&name_of(provider)).into_iter();
-    let mut names: Vec<String> = machines
-        .filter_map(|key| caches.machines.get(&key))
-        .filter(|machine| may_be_made(&machine.metadata))
-        .map(|machine| name_of(machine.as_ref()))
+/// Returns the Machines that may have a backing machine on a provider. A Machine that was only placed there has none: its
+/// Datacenter places it elsewhere.
+pub(super) fn occupants(caches: &Caches, provider: &MachineProvider) -> Vec<ObjectName> {
+    let mut names: Vec<ObjectName> = caches
+        .machines_on(&Placement::Provider(ObjectName::of(provider)))
+        .filter(|machine| may_have_backing_machine(&machine.metadata))
+        .map(|machine| ObjectName::of(machine.as_ref()))
         .collect();
     names.sort();
     names
 }
 
-/// Whether nothing was made on a provider as the server has it now.
-pub(super) async fn is_free_now(client: &Client, provider: &MachineProvider) -> Result<bool, ReconcileError> {
-    let name = name_of(provider);
-    let api: Api<Machine> = Api::all(client.clone());
-    let machines = api.list_metadata(&ListParams::default()).await.map_err(|error| {
-        ReconcileError::new("ListMachines", format!("failed to list Machines: {}", explain(&error)))
-    })?;
-    let is_on_it = |metadata: &kube::core::ObjectMeta| {
-        let annotations = metadata.annotations.as_ref();
-        let placed = annotations.and_then(|annotations| annotations.get(labels::PLACEMENT));
-        placed == Some(&name) && may_be_made(metadata)
+/// Whether no Machine in the watched namespaces may have a backing machine on a provider, as the server has it now.
+pub(super) async fn is_unoccupied(caches: &Caches, provider: &MachineProvider) -> Result<bool, Error> {
+    let placement = Placement::Provider(ObjectName::of(provider));
+    let is_on_it = |machine: &ObjectMeta| {
+        placement_in(machine).as_ref() == Some(&placement) && may_have_backing_machine(machine)
     };
-    Ok(!machines.items.iter().any(|machine| is_on_it(&machine.metadata)))
+    for api in caches.apis::<Machine>() {
+        let machines = api.list_metadata(&ListParams::default()).await.context(ListMachinesSnafu)?;
+        if machines.items.iter().any(|machine| is_on_it(&machine.metadata)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

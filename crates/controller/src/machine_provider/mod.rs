@@ -1,147 +1,130 @@
-//! The operator `machine-provider`: whether a provider can be logged in to and answers, what is used of it, and that it
-//! does not go while machines are on it.
+//! The operator `machine-provider`: checks the providers, and keeps them while machines are on them.
 
 mod checks;
 mod load;
-mod probe;
-mod report;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream;
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
+use snafu::ResultExt;
 use tokio::{sync::mpsc, time::Instant};
-use vitistack_clients::kubernetes::{explain, is_conflict};
+use vitistack_clients::kubernetes::patch_unchanged;
+use vitistack_machine::{BackendContext, BackendType};
+use vitistack_plan::waiting;
 use vitistack_plan::{
-    is_paused,
+    Redacted, Refusal,
     machine::{has_finalizer, placement},
-    provider::{Circuit, Snapshot, status},
+    provider::{Checks, ProviderPlan, Snapshot, Step, only_totals_changed, plan},
 };
 use vitistack_runtime::{
-    Controller, Lane, Outcome, Process, ReconcileError, Reconciler, Urgency, events::Events, finalizer,
-    permissions::Permission,
+    Controller, Lane, Outcome, Process, ReconcileError, Reconciler, Urgency, cache::Change, events::Events,
+    finalizer,
 };
 use vitistack_types::{
-    labels,
-    v1alpha1::{MachineProvider, ProviderType},
+    ObjectName, labels,
+    v1alpha1::{Machine, MachineProvider, ProviderType},
 };
 
-use self::checks::{Basis, Checking};
-pub(crate) use self::load::credentials;
-pub use self::probe::{KubeVirtProbe, Probe, SimulatedProbe};
+use self::checks::{Basis, HealthChecks};
+pub(crate) use self::load::{credentials, providers_by_secret};
 use crate::{
-    Index,
-    backends::Stores,
-    caches::{Caches, name_of, reference},
-    pace::{Pace, Wakes},
+    caches::Caches,
+    error::{CleanUpProviderSnafu, Error, PatchProviderSnafu},
+    index::reference,
+    pace::{Pace, Triggers},
+    report::Reporter,
 };
 
-/// Name of the operator, of its lease and, with underscores, the prefix of its series.
+/// Name of the operator, of its lease and, with underscores, the prefix of its metrics.
 pub const NAME: &str = "machine-provider-operator";
 
-/// Exactly what the operator asks of the Kubernetes API, besides what the kit does.
-pub const PERMISSIONS: &[Permission] = &[
-    Permission {
-        group: "vitistack.io",
-        resources: &["machines", "machineclasses"],
-        verbs: &["list", "watch"],
-        own_namespace_only: false,
-    },
-    Permission {
-        group: "vitistack.io",
-        resources: &["machineproviders"],
-        verbs: &["list", "watch", "patch"],
-        own_namespace_only: false,
-    },
-    Permission {
-        group: "vitistack.io",
-        resources: &["machineproviders/status"],
-        verbs: &["patch"],
-        own_namespace_only: false,
-    },
-    Permission {
-        group: "",
-        resources: &["secrets"],
-        verbs: &["get", "list", "watch"],
-        own_namespace_only: false,
-    },
-    // The worlds of simulated providers go with them.
-    Permission {
-        group: "",
-        resources: &["configmaps"],
-        verbs: &["delete", "deletecollection"],
-        own_namespace_only: true,
-    },
-];
+/// The field manager of MachineProviders.
+const FIELD_MANAGER: &str = "vitistack-machine-provider";
 
-/// When to look again at what somebody else wrote at the same time.
-const AFTER_OVERTAKEN: Duration = Duration::from_millis(200);
+/// When to reconcile again after an object changed on the server.
+const STALE_CHECK: Duration = Duration::from_millis(200);
 
-/// Adds the operator to a process. It is about the providers of the types that it has a probe for, and no others. With a
-/// simulated provider its world goes, from where `stores` has it.
+/// Adds the operator to a process. It reconciles the providers of these backend types, and no others.
 pub fn add(
     process: &mut Process,
     caches: &Caches,
-    probes: impl IntoIterator<Item = Arc<dyn Probe>>,
-    stores: Stores,
+    backends: impl IntoIterator<Item = Arc<dyn BackendType>>,
+    context: BackendContext,
 ) {
     let mut operator = process.operator(NAME);
-    let wakes: Wakes<MachineProvider> = Wakes::new();
-    let marking = wakes.clone();
-    caches.machines.listen(move |change| {
-        let machines = [Some(&change.object), change.before.as_ref()];
-        // One that was given back or let go too: its provider may wait to go.
-        let [is_held, was_held] =
-            machines.map(|machine| machine.is_some_and(|machine| has_finalizer(machine)));
-        if change.urgency == Urgency::Event && is_held == was_held {
-            return;
-        }
-        machines
-            .into_iter()
-            .flatten()
-            .filter_map(|machine| placement(machine).and_then(reference))
-            .for_each(|provider| marking.mark(provider));
+    let triggers = trigger_by_machines(caches);
+    let by_secret = providers_by_secret(&caches.providers);
+    let (finished, checked) = mpsc::unbounded_channel();
+    let checked = stream::unfold(checked, |mut checked| async move {
+        checked.recv().await.map(|provider| ((provider, Urgency::Event), checked))
     });
-    let by_secret = Index::new(&caches.providers, |provider| {
-        let namespace = provider.metadata.namespace.as_deref().unwrap_or_default();
-        let credentials = provider.spec.credentials.iter();
-        credentials.map(|credentials| format!("{namespace}/{}", credentials.secret_ref.name)).collect()
-    });
-    let (answered, answers) = mpsc::unbounded_channel();
+
     let reconciler = ProviderReconciler {
         caches: caches.clone(),
         events: operator.events(),
-        probes: probes.into_iter().map(|probe| (probe.provider_type(), probe)).collect(),
-        checking: Checking::new(answered),
+        backends: backends.into_iter().map(|backend| (backend.provider_type(), backend)).collect(),
+        checks: HealthChecks::new(finished, context.clone()),
+        context,
         pace: Pace::default(),
-        stores,
     };
-    let answers = stream::unfold(answers, |mut answers| async move {
-        answers.recv().await.map(|provider| ((provider, Urgency::Event), answers))
-    });
     operator.control(
         Controller::new("MachineProvider", &caches.providers, reconciler)
-            .watches(caches.secrets.metadata(), move |secret| by_secret.get(&name_of(secret)))
-            // Only waits until they are there; what wakes it comes through the stream.
+            .watches(caches.secrets.metadata(), move |secret| {
+                by_secret.get(&ObjectName::from_metadata(&secret.metadata))
+            })
+            // Only wait for the first list; changes come through the triggers.
             .watches(&caches.machines, |_| Vec::new())
             .watches(&caches.classes, |_| Vec::new())
-            .woken_by(wakes.stream())
-            .woken_by(answers),
+            .woken_by(triggers.stream())
+            .woken_by(checked)
+            .woken_by(caches.calls.failing()),
     );
     process.add(operator);
+}
+
+/// Triggers the providers of Machines that changed.
+fn trigger_by_machines(caches: &Caches) -> Triggers<MachineProvider> {
+    let triggers: Triggers<MachineProvider> = Triggers::new();
+    let adding = triggers.clone();
+    caches.machines.listen(move |change| {
+        for name in concerned(change) {
+            adding.add(reference(&name));
+        }
+    });
+    triggers
+}
+
+/// The providers that a change of a Machine concerns.
+fn concerned(change: &Change<Machine>) -> Vec<ObjectName> {
+    let machines = [Some(&change.object), change.before.as_ref()];
+    // A Machine that was returned or cleaned up counts too: its provider may be waiting for that to be deleted.
+    let [is_held, was_held] = machines.map(|machine| machine.is_some_and(|machine| has_finalizer(machine)));
+    if change.urgency == Urgency::Event && is_held == was_held {
+        return Vec::new();
+    }
+    machines.into_iter().flatten().filter_map(|machine| placement(machine)?.provider().cloned()).collect()
 }
 
 struct ProviderReconciler {
     caches: Caches,
     events: Events,
-    probes: HashMap<ProviderType, Arc<dyn Probe>>,
-    checking: Checking,
+    backends: HashMap<ProviderType, Arc<dyn BackendType>>,
+    checks: HealthChecks,
+    context: BackendContext,
     pace: Pace,
-    stores: Stores,
+}
+
+/// What became of the steps.
+enum Applied {
+    /// All steps were carried out; the next check is due then.
+    Done { next_check: Option<Duration> },
+    /// The provider changed with this step: its event triggers the next reconcile.
+    Changed,
+    /// The provider changed on the server meanwhile.
+    Stale,
+    /// The finalizer was removed: nothing is ours any more.
+    Ended,
 }
 
 #[async_trait]
@@ -155,100 +138,135 @@ impl Reconciler<MachineProvider> for ProviderReconciler {
     }
 
     async fn reconcile(&self, provider: Arc<MachineProvider>) -> Result<Outcome, ReconcileError> {
-        let Some(probe) = self.probes.get(&provider.spec.type_) else { return Ok(Outcome::Done) };
-        let is_leaving = provider.metadata.deletion_timestamp.is_some();
-        if !is_paused(&provider.metadata)
-            && let Some(outcome) = self.hold_or_release(&provider).await?
-        {
-            return Ok(outcome);
-        }
+        let Some(backend) = self.backends.get(&provider.spec.type_) else { return Ok(Outcome::Done) };
         let credentials = credentials(&self.caches, &provider).await?;
-        let is_usable = !matches!(credentials, Some(Err(_)));
-        let mut next = None;
-        if is_usable && !is_leaving && !is_paused(&provider.metadata) {
-            let secret = credentials.as_ref().and_then(|credentials| credentials.as_ref().ok()).cloned();
-            let basis = Basis::of(&provider, &self.caches);
-            next = Some(self.checking.check(&provider, basis, probe, secret, Instant::now()));
-        }
-        let health = self.checking.health(&provider);
-        if is_usable && next.is_some() && health.circuit == Circuit::Unknown {
-            // Its answer is awaited and comes with a wake.
-            let after = next.unwrap_or_default();
-            return Ok(Outcome::Wait { waiting_for: "the first answer of the provider".to_owned(), after });
-        }
-        let occupants = load::occupants(&self.caches, &provider);
-        let snapshot = Snapshot {
-            provider: &provider,
-            credentials: credentials.map(|credentials| credentials.map(drop)),
-            health: &health,
-            used: load::used(&self.caches, &provider),
-            occupants: &occupants,
+        self.count_calls(&provider);
+        let plan = self.plan(&provider, credentials.as_ref().map(|each| each.as_ref().map(drop)));
+
+        let usable = credentials.and_then(Result::ok);
+        let next_check = match self.apply(&provider, backend, &plan.steps, usable).await? {
+            Applied::Done { next_check } => next_check,
+            Applied::Changed | Applied::Stale => {
+                return Ok(Outcome::wait(waiting::CURRENT_OBJECT, STALE_CHECK));
+            }
+            Applied::Ended => return Ok(Outcome::Done),
         };
-        let held = self.report(&provider, &status(&snapshot, self.caches.now())).await?;
-        let next = next.map(|after| ("the next health check", after));
-        let held = held.map(|after| ("the totals to settle", after));
-        Ok(match [next, held].into_iter().flatten().min_by_key(|(_, after)| *after) {
-            Some((waiting_for, after)) => Outcome::Wait { waiting_for: waiting_for.to_owned(), after },
-            None => Outcome::Done,
-        })
+
+        let requeue = plan.requeue.clone();
+        let delay = self.report(&provider, plan).await?;
+        let waits = [
+            next_check.map(|after| Outcome::wait(waiting::NEXT_CHECK, after)),
+            delay.map(|after| Outcome::wait(waiting::STABLE_TOTALS, after)),
+        ];
+        Ok(waits.into_iter().flatten().fold(requeue, Outcome::sooner))
     }
 
-    fn rest(&self) {
-        self.checking.forget_all();
+    fn stopped_leading(&self) {
+        self.checks.forget_all();
     }
 }
 
 impl ProviderReconciler {
-    /// Holds a provider by its finalizer as long as it is there, and releases one that is to go and has no machines.
-    /// None if there is more to do.
-    async fn hold_or_release(&self, provider: &MachineProvider) -> Result<Option<Outcome>, ReconcileError> {
+    /// Counts failed requests to a provider against its health.
+    fn count_calls(&self, provider: &MachineProvider) {
+        let name = ObjectName::of(provider);
+        let threshold = Checks::from(&provider.spec).failure_threshold;
+        if self.caches.calls.are_failing(&name, threshold) {
+            self.checks.calls_failed(provider);
+            self.caches.calls.forget(&name);
+        }
+    }
+
+    fn plan(&self, provider: &MachineProvider, credentials: Option<Result<(), &Refusal>>) -> ProviderPlan {
+        let health = self.checks.health(provider);
+        let occupants = load::occupants(&self.caches, provider);
+        plan(&Snapshot {
+            provider,
+            credentials: credentials.map(|usable| usable.map_err(Clone::clone)),
+            health: &health,
+            used: load::used(&self.caches, provider),
+            occupants: &occupants,
+            watched: &self.caches.watched,
+            now: self.caches.now(),
+        })
+    }
+
+    /// Carries the steps out.
+    async fn apply(
+        &self,
+        provider: &Arc<MachineProvider>,
+        backend: &Arc<dyn BackendType>,
+        steps: &[Step],
+        credentials: Option<Redacted<Vec<u8>>>,
+    ) -> Result<Applied, Error> {
         let metadata = &provider.metadata;
-        if metadata.deletion_timestamp.is_none() {
-            let patch = finalizer::first_patch(metadata, labels::PROVIDER_IN_USE, &[].into());
-            let Some(patch) = patch else { return Ok(None) };
-            let outcome = self.patch(provider, &patch).await?;
-            // Its echo wakes it again.
-            let waiting_for = "the provider as it was just written".to_owned();
-            return Ok(Some(outcome.unwrap_or(Outcome::Wait { waiting_for, after: AFTER_OVERTAKEN })));
+        let Some(step) = steps.first() else { return Ok(Applied::Done { next_check: None }) };
+        match step {
+            Step::AddFinalizer => {
+                let patch = finalizer::first_patch(metadata, labels::PROVIDER_IN_USE, &[].into());
+                self.patch(provider, patch, Applied::Changed).await
+            }
+            Step::Check => {
+                let basis = Basis::of(provider, &self.caches);
+                let next = self.checks.check(provider, basis, backend, credentials, Instant::now());
+                Ok(Applied::Done { next_check: Some(next) })
+            }
+            Step::Release => {
+                // The cache may be stale, so the server is asked last. An operator that claims a Machine there after that
+                // finds the deletionTimestamp before its create: see `is_provider_kept` of the Machine controller.
+                if !load::is_unoccupied(&self.caches, provider).await? {
+                    return Ok(Applied::Done { next_check: None });
+                }
+                self.checks.forget(provider);
+                self.caches.calls.forget(&ObjectName::of(provider.as_ref()));
+                // Before the finalizer is removed, so that a process that ends in between does it again.
+                backend
+                    .clean_up(&self.context, provider)
+                    .await
+                    .with_context(|_| CleanUpProviderSnafu { name: ObjectName::of(provider.as_ref()) })?;
+                let patch = finalizer::removal_patch(metadata, labels::PROVIDER_IN_USE);
+                self.patch(provider, patch, Applied::Ended).await
+            }
         }
-        let Some(patch) = finalizer::removal_patch(metadata, labels::PROVIDER_IN_USE) else {
-            return Ok(Some(Outcome::Done));
-        };
-        // The cache is asked first, because it is cheap, and the server last, because the cache may show the past. Whoever
-        // claims a Machine there after that finds the deletionTimestamp before its create: see `confirm_provider`.
-        let is_free = load::occupants(&self.caches, provider).is_empty()
-            && load::is_free_now(&self.caches.client, provider).await?;
-        if !is_free {
-            return Ok(None);
-        }
-        self.checking.forget(provider);
-        if provider.spec.type_ == ProviderType::Simulated {
-            // Before the finalizer goes, so that whoever comes after a crash does it again.
-            let deleted = (self.stores)(provider).delete_all().await;
-            deleted.map_err(|error| ReconcileError::from_source("DeleteWorld", error))?;
-        }
-        Ok(Some(self.patch(provider, &patch).await?.unwrap_or(Outcome::Done)))
     }
 
     async fn patch(
         &self,
         provider: &MachineProvider,
-        patch: &serde_json::Value,
-    ) -> Result<Option<Outcome>, ReconcileError> {
-        let namespace = provider.metadata.namespace.as_deref().unwrap_or_default();
-        let name = provider.metadata.name.as_deref().unwrap_or_default();
-        let api: Api<MachineProvider> = Api::namespaced(self.caches.client.clone(), namespace);
-        match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => Ok(None),
-            Err(error) if is_conflict(&error) => Ok(Some(Outcome::Wait {
-                waiting_for: "what others wrote meanwhile".to_owned(),
-                after: AFTER_OVERTAKEN,
-            })),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Some(Outcome::Done)),
-            Err(error) => Err(ReconcileError::new(
-                "PatchProvider",
-                format!("failed to patch MachineProvider {namespace}/{name}: {}", explain(&error)),
-            )),
+        patch: Option<serde_json::Value>,
+        done: Applied,
+    ) -> Result<Applied, Error> {
+        let Some(patch) = patch else { return Ok(done) };
+        let patched = patch_unchanged(&self.caches.client, FIELD_MANAGER, provider, patch)
+            .await
+            .with_context(|_| PatchProviderSnafu { name: ObjectName::of(provider) })?;
+        Ok(patched.map_or(Applied::Stale, |patched| {
+            self.caches.providers.wrote(patched);
+            done
+        }))
+    }
+
+    /// Writes the status and publishes the events. Returns when to try again: new totals have to wait, or the object changed on the server.
+    async fn report(
+        &self,
+        provider: &MachineProvider,
+        plan: ProviderPlan,
+    ) -> Result<Option<Duration>, ReconcileError> {
+        let Some(status) = plan.status else { return Ok(None) };
+        if only_totals_changed(provider, &status)
+            && let Some(delay) = self.pace.delay(provider, Instant::now())
+        {
+            return Ok(Some(delay));
         }
+
+        let reporter = Reporter {
+            client: &self.caches.client,
+            manager: FIELD_MANAGER,
+            cache: &self.caches.providers,
+            events: &self.events,
+        };
+        let is_written = reporter.report(provider, &status, &plan.events).await?;
+        self.pace.wrote(provider, Instant::now());
+        Ok((!is_written).then_some(STALE_CHECK))
     }
 }

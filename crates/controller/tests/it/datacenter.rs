@@ -1,4 +1,4 @@
-//! Placement, quotas and failover.
+//! Placement, quotas and failover of Datacenters.
 
 use futures::future::join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -15,194 +15,241 @@ use vitistack_types::{
     v1alpha1::{Datacenter, Machine, MachineProvider},
 };
 
-use crate::placing::{Stage, datacenter, machine, machine_reason, placement, provider, reason};
+use crate::placement_cluster::{
+    PlacementCluster, datacenter, machine, machine_reason, placement, provider, reason,
+};
 
-async fn count(stage: &Stage, holds: impl Fn(&Machine) -> bool) -> usize {
-    stage.machines().await.iter().filter(|machine| holds(machine)).count()
+async fn count(cluster: &PlacementCluster, holds: impl Fn(&Machine) -> bool) -> usize {
+    cluster.machines().await.iter().filter(|machine| holds(machine)).count()
 }
 
-fn is_over(machine: &Machine) -> bool {
+fn is_over_quota(machine: &Machine) -> bool {
     placement(machine).is_none() && machine_reason(machine) == "QuotaExceeded"
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_fifty_machines_at_once_the_quota_lets_ten_in_and_the_others_are_told() {
-    let stage = Stage::new().await;
-    stage.create(&provider("aws")).await;
-    stage.create(&datacenter(&["aws"], Some(10))).await;
-    // Before its provider answered, the Datacenter would tell the first Machines that nobody can take them.
-    stage
-        .until("the datacenter takes machines", async || {
-            let west: Datacenter = stage.api().get("west").await.unwrap();
+async fn a_quota_of_ten_admits_ten_of_fifty_machines_and_refuses_the_others() {
+    let cluster = PlacementCluster::new().await;
+    cluster.create(&provider("aws")).await;
+    cluster.create(&datacenter(&["aws"], Some(10))).await;
+    // Before its provider is ready, the Datacenter would refuse the first Machines for lack of capacity.
+    cluster
+        .wait_until("the Datacenter is ready", async || {
+            let west: Datacenter = cluster.api().get("west").await.unwrap();
             reason(west.status.as_ref().map(|status| status.conditions.as_slice())) == "AsSpecified"
         })
         .await;
     let names: Vec<String> = (0..50).map(|number| format!("vm-{number:02}")).collect();
-    join_all(names.iter().map(async |name| stage.create(&machine(name)).await)).await;
-    stage
-        .until("40 machines are told", async || {
-            assert!(count(&stage, |machine| placement(machine).is_some()).await <= 10, "more than the quota");
-            count(&stage, is_over).await == 40
+    join_all(names.iter().map(async |name| cluster.create(&machine(name)).await)).await;
+    cluster
+        .wait_until("40 Machines are refused", async || {
+            assert!(
+                count(&cluster, |machine| placement(machine).is_some()).await <= 10,
+                "more than the quota"
+            );
+            count(&cluster, is_over_quota).await == 40
         })
         .await;
-    stage.until("10 are placed", async || count(&stage, |each| placement(each).is_some()).await == 10).await;
-    stage.rests().await;
-    // One first patch of the provider; two status of it and of the Datacenter, or three; a write for each Machine.
-    assert!(stage.writes() <= 50 + 10, "{} writes", stage.writes());
-    let events = stage.events("vm-00").await;
+    cluster
+        .wait_until("10 Machines are placed", async || {
+            count(&cluster, |each| placement(each).is_some()).await == 10
+        })
+        .await;
+    cluster.wait_until_quiet().await;
+    // One write for each Machine, and a few for the finalizer and the status of the provider and the
+    // Datacenter.
+    assert!(cluster.writes() <= 50 + 10, "{} writes", cluster.writes());
+
+    let events = cluster.events("vm-00").await;
     assert_eq!(events.len(), 1, "{events:#?}");
-    let west: Datacenter = stage.api().get("west").await.unwrap();
+
+    let west: Datacenter = cluster.api().get("west").await.unwrap();
     assert_eq!(west.status.unwrap().used.unwrap().machines, 10);
-    let aws: MachineProvider = stage.api().get("aws").await.unwrap();
+
+    let aws: MachineProvider = cluster.api().get("aws").await.unwrap();
     assert_eq!(aws.status.unwrap().used.unwrap().machines, 10);
 
-    stage.patch::<Datacenter>("west", json!({"spec": {"resourceQuotas": {"maxMachines": 50}}})).await;
-    stage.until("all are let in", async || count(&stage, |each| placement(each).is_some()).await == 50).await;
-    let placed = stage.machine("vm-49").await;
+    cluster.patch::<Datacenter>("west", json!({"spec": {"resourceQuotas": {"maxMachines": 50}}})).await;
+    cluster
+        .wait_until("all Machines are placed", async || {
+            count(&cluster, |each| placement(each).is_some()).await == 50
+        })
+        .await;
+    let placed = cluster.machine("vm-49").await;
     let annotations = placed.metadata.annotations.unwrap();
     assert_eq!(annotations[labels::IDENTITY], placed.metadata.uid.unwrap());
-    assert_eq!(annotations[labels::PLACEMENT_REASON], "default/aws has priority 1");
-    assert!(placed.metadata.finalizers.is_none(), "the finalizer is the backend's");
-    stage.rests().await;
+    assert_eq!(annotations[labels::PLACEMENT_REASON], "Placed on default/aws (priority 1)");
+    assert!(placed.metadata.finalizers.is_none(), "the backend adds the finalizer");
+
+    cluster.wait_until_quiet().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_ends_anywhere_lets_no_more_in() {
-    let mut stage = Stage::new().await;
-    stage.create(&provider("aws")).await;
-    stage.create(&datacenter(&["aws"], Some(10))).await;
+async fn restarts_never_exceed_the_quota() {
+    let mut cluster = PlacementCluster::new().await;
+    cluster.create(&provider("aws")).await;
+    cluster.create(&datacenter(&["aws"], Some(10))).await;
     for round in 0..4 {
         for number in 0..10 {
-            stage.create(&machine(&format!("vm-{round}-{number}"))).await;
+            cluster.create(&machine(&format!("vm-{round}-{number}"))).await;
         }
-        stage.stop().await;
-        assert!(count(&stage, |machine| placement(machine).is_some()).await <= 10);
-        stage.start();
+        cluster.stop().await;
+        assert!(count(&cluster, |machine| placement(machine).is_some()).await <= 10);
+        cluster.start();
     }
-    stage.until("30 machines are told", async || count(&stage, is_over).await == 30).await;
-    assert_eq!(count(&stage, |machine| placement(machine).is_some()).await, 10);
+    cluster.wait_until("30 Machines are refused", async || count(&cluster, is_over_quota).await == 30).await;
+    assert_eq!(count(&cluster, |machine| placement(machine).is_some()).await, 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_of_which_nothing_was_made_moves_when_its_provider_goes_away() {
-    let stage = Stage::new().await;
-    stage.create(&provider("aws")).await;
-    stage.create(&provider("azure")).await;
-    stage.create(&datacenter(&["aws", "azure"], None)).await;
-    let is_on = async |name: &str, place: &str| placement(&stage.machine(name).await) == Some(place);
-    let aws: Api<MachineProvider> = stage.api();
-    stage
-        .until("the first provider is ready", async || {
+async fn an_unclaimed_machine_moves_away_from_an_unreachable_provider() {
+    let cluster = PlacementCluster::new().await;
+    cluster.create(&provider("aws")).await;
+    cluster.create(&provider("azure")).await;
+    cluster.create(&datacenter(&["aws", "azure"], None)).await;
+    let is_on = async |name: &str, provider: &str| {
+        placement(&cluster.machine(name).await).as_deref() == Some(provider)
+    };
+    let aws: Api<MachineProvider> = cluster.api();
+    cluster
+        .wait_until("the first provider is ready", async || {
             let aws = aws.get("aws").await.unwrap();
             reason(aws.status.as_ref().map(|status| status.conditions.as_slice())) == "ProviderReady"
         })
         .await;
-    stage.create(&machine("new")).await;
-    stage.create(&machine("made")).await;
-    stage.until("one is placed", async || is_on("made", "default/aws").await).await;
-    stage.claim("made").await;
-    stage.until("the other is placed", async || is_on("new", "default/aws").await).await;
-    stage.patch::<MachineProvider>("aws", json!({"spec": {"simulated": {"unreachable": true}}})).await;
-    stage.until("it moves", async || is_on("new", "default/azure").await).await;
-    assert!(is_on("made", "default/aws").await, "what was made stays");
-    let why = stage.machine("new").await.metadata.annotations.unwrap()[labels::PLACEMENT_REASON].clone();
-    assert!(why.starts_with("instead of default/aws (it is not ready: it does not answer"), "{why}");
-    stage.patch::<MachineProvider>("aws", json!({"spec": {"simulated": {"unreachable": false}}})).await;
-    stage.rests().await;
-    assert!(is_on("new", "default/azure").await, "it does not go back");
-    let mut events = stage.events("new").await;
+    cluster.create(&machine("new")).await;
+    cluster.create(&machine("claimed")).await;
+    cluster.wait_until("the first Machine is placed", async || is_on("claimed", "default/aws").await).await;
+    cluster.claim("claimed").await;
+    cluster.wait_until("the second Machine is placed", async || is_on("new", "default/aws").await).await;
+    cluster.patch::<MachineProvider>("aws", json!({"spec": {"simulated": {"unreachable": true}}})).await;
+    cluster.wait_until("the unclaimed Machine moves", async || is_on("new", "default/azure").await).await;
+    assert!(is_on("claimed", "default/aws").await, "a claimed Machine stays");
+
+    let why = cluster.machine("new").await.metadata.annotations.unwrap()[labels::PLACEMENT_REASON].clone();
+    let moved = "Placed on default/azure (priority 2), instead of default/aws (not ready: ";
+    assert!(why.starts_with(moved), "{why}");
+
+    cluster.patch::<MachineProvider>("aws", json!({"spec": {"simulated": {"unreachable": false}}})).await;
+    cluster.wait_until_quiet().await;
+    assert!(is_on("new", "default/azure").await, "it does not move back");
+
+    let mut events = cluster.events("new").await;
     events.sort();
     assert_eq!(events, ["Moved", "Placed"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_waits_for_room_is_placed_when_another_one_goes() {
-    let stage = Stage::woken_by_events_only().await;
-    stage.create(&provider("aws")).await;
-    stage.create(&datacenter(&["aws"], None)).await;
-    for name in ["there", "vm"] {
-        stage.create(&machine(name)).await;
-        stage.until("it is placed", async || placement(&stage.machine(name).await).is_some()).await;
+async fn a_machine_waiting_for_capacity_is_placed_when_another_is_deleted() {
+    let cluster = PlacementCluster::without_resync().await;
+    cluster.create(&provider("aws")).await;
+    cluster.create(&datacenter(&["aws"], None)).await;
+    for name in ["first", "vm"] {
+        cluster.create(&machine(name)).await;
+        cluster
+            .wait_until("the Machine is placed", async || placement(&cluster.machine(name).await).is_some())
+            .await;
     }
-    stage.claim("there").await;
-    let status = json!({ "status": { "vmName": "there" } });
-    let machines = stage.api::<Machine>();
-    machines.patch_status("there", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-    let vm = stage.machine("vm").await;
+    cluster.claim("first").await;
+    let status = json!({ "status": { "vmName": "first" } });
+    let machines = cluster.api::<Machine>();
+    machines.patch_status("first", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let vm = cluster.machine("vm").await;
     let used = usage_of(&vm, None).unwrap();
     let full = Some(Fullness { generation: 1, used });
-    let note = pass_over(&vm, "default/aws", full, jiff::Timestamp::now());
-    let handed_back = json!({ labels::PLACEMENT: null, labels::PASSED_OVER: note });
-    stage.patch::<Machine>("vm", json!({ "metadata": { "annotations": handed_back } })).await;
-    stage
-        .until("it waits", async || machine_reason(&stage.machine("vm").await) == "InsufficientResources")
+    let note = pass_over(&vm, &"default/aws".parse().unwrap(), full, jiff::Timestamp::now());
+    let returned = json!({ labels::PLACEMENT: null, labels::PASSED_OVER: note });
+    cluster.patch::<Machine>("vm", json!({ "metadata": { "annotations": returned } })).await;
+    cluster
+        .wait_until("the Machine is refused", async || {
+            machine_reason(&cluster.machine("vm").await) == "InsufficientResources"
+        })
         .await;
-    stage.patch::<Machine>("there", json!({"metadata": {"finalizers": null}})).await;
-    machines.delete("there", &DeleteParams::default()).await.unwrap();
-    stage.until("it has the room", async || placement(&stage.machine("vm").await).is_some()).await;
+    cluster.patch::<Machine>("first", json!({"metadata": {"finalizers": null}})).await;
+    machines.delete("first", &DeleteParams::default()).await.unwrap();
+    cluster
+        .wait_until("the Machine is placed", async || placement(&cluster.machine("vm").await).is_some())
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_only_others_hold_leaves_its_place_in_the_quota_at_once() {
-    let stage = Stage::woken_by_events_only().await;
-    stage.create(&provider("aws")).await;
-    stage.create(&datacenter(&["aws"], Some(1))).await;
-    stage.create(&machine("old")).await;
-    stage.until("it is placed", async || placement(&stage.machine("old").await).is_some()).await;
+async fn a_machine_held_only_by_foreign_finalizers_frees_its_quota() {
+    let cluster = PlacementCluster::without_resync().await;
+    cluster.create(&provider("aws")).await;
+    cluster.create(&datacenter(&["aws"], Some(1))).await;
+    cluster.create(&machine("old")).await;
+    cluster
+        .wait_until("the Machine is placed", async || placement(&cluster.machine("old").await).is_some())
+        .await;
     let held = json!([labels::MACHINE_CLEANUP, "example.com/backup"]);
-    stage.patch::<Machine>("old", json!({ "metadata": { "finalizers": held } })).await;
-    stage.api::<Machine>().delete("old", &DeleteParams::default()).await.unwrap();
-    stage.create(&machine("next")).await;
-    stage.until("it waits", async || is_over(&stage.machine("next").await)).await;
-    // What the backend does once the real machine is gone.
+    cluster.patch::<Machine>("old", json!({ "metadata": { "finalizers": held } })).await;
+    cluster.api::<Machine>().delete("old", &DeleteParams::default()).await.unwrap();
+    cluster.create(&machine("next")).await;
+    cluster
+        .wait_until("the Machine is refused", async || is_over_quota(&cluster.machine("next").await))
+        .await;
+    // As the backend does once the backing machine is deleted.
     let left = json!({ "metadata": { "finalizers": ["example.com/backup"] } });
-    stage.patch::<Machine>("old", left).await;
-    stage.until("it is let in", async || placement(&stage.machine("next").await).is_some()).await;
-    let told = async |used: u32| {
-        let west = stage.api::<Datacenter>().get("west").await.unwrap();
+    cluster.patch::<Machine>("old", left).await;
+    cluster
+        .wait_until("the next Machine is placed", async || {
+            placement(&cluster.machine("next").await).is_some()
+        })
+        .await;
+    let reports = async |used: u32| {
+        let west = cluster.api::<Datacenter>().get("west").await.unwrap();
         west.status.and_then(|status| status.used).is_some_and(|each| each.machines == used)
     };
-    stage.until("the Datacenter says so", async || told(1).await).await;
+    cluster.wait_until("the Datacenter reports one Machine", async || reports(1).await).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_cannot_be_placed_is_told_why() {
-    let stage = Stage::new().await;
-    stage.create(&machine("orphan")).await;
-    let told = async |name: &str, reason: &str| machine_reason(&stage.machine(name).await) == reason;
-    stage.until("it has no Datacenter", async || told("orphan", "DatacenterNotFound").await).await;
-    stage.create(&datacenter(&["aws"], None)).await;
-    stage.until("there is no provider", async || told("orphan", "InsufficientResources").await).await;
+async fn a_machine_that_cannot_be_placed_reports_why() {
+    let cluster = PlacementCluster::new().await;
+    cluster.create(&machine("orphan")).await;
+    let reports = async |name: &str, reason: &str| machine_reason(&cluster.machine(name).await) == reason;
+    cluster
+        .wait_until("the Datacenter is missing", async || reports("orphan", "DatacenterNotFound").await)
+        .await;
+    cluster.create(&datacenter(&["aws"], None)).await;
+    cluster
+        .wait_until("the provider is missing", async || reports("orphan", "InsufficientResources").await)
+        .await;
     let mut unknown = machine("unknown");
     unknown.spec.template = Some("huge".to_owned());
-    stage.create(&unknown).await;
-    stage.until("there is no template", async || told("unknown", "TemplateNotFound").await).await;
+    cluster.create(&unknown).await;
+    cluster
+        .wait_until("the template is missing", async || reports("unknown", "TemplateNotFound").await)
+        .await;
     let mut paused = machine("paused");
     paused.metadata.annotations = Some([(labels::PAUSED.to_owned(), "true".to_owned())].into());
-    stage.create(&paused).await;
-    stage.until("it is paused", async || told("paused", "Paused").await).await;
+    cluster.create(&paused).await;
+    cluster.wait_until("the Machine is paused", async || reports("paused", "Paused").await).await;
     let mut stranger = machine("stranger");
     stranger.metadata.namespace = Some("kube-public".to_owned());
     stranger.spec.datacenter_ref = Some(ObjectReference::builder().name("west").namespace("default").build());
-    let elsewhere: Api<Machine> = Api::namespaced(stage.client.clone(), "kube-public");
+    let elsewhere: Api<Machine> = Api::namespaced(cluster.client.clone(), "kube-public");
     elsewhere.create(&PostParams::default(), &stranger).await.unwrap();
-    stage
-        .until("it is not permitted", async || {
+    cluster
+        .wait_until("the reference is refused", async || {
             machine_reason(&elsewhere.get("stranger").await.unwrap()) == "ReferenceNotPermitted"
         })
         .await;
-    stage.create(&provider("aws")).await;
-    stage.until("it is placed", async || placement(&stage.machine("orphan").await).is_some()).await;
-    stage.rests().await;
-    assert!(placement(&stage.machine("paused").await).is_none());
-    let mut events = stage.events("orphan").await;
+    cluster.create(&provider("aws")).await;
+    cluster
+        .wait_until("the Machine is placed", async || placement(&cluster.machine("orphan").await).is_some())
+        .await;
+    cluster.wait_until_quiet().await;
+    assert!(placement(&cluster.machine("paused").await).is_none());
+
+    let mut events = cluster.events("orphan").await;
     events.sort();
     assert_eq!(events, ["DatacenterNotFound", "InsufficientResources", "Placed"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_deployment_models_of_the_specification_work() {
-    let stage = Stage::new().await;
+    let cluster = PlacementCluster::new().await;
     let models = [
         "datacenter-single-cloud",
         "datacenter-multi-cloud",
@@ -214,50 +261,51 @@ async fn the_deployment_models_of_the_specification_work() {
         let documents: Vec<Value> = serde_saphyr::from_multiple(sample.manifest).unwrap();
         for document in documents {
             match document["kind"].as_str().unwrap() {
-                "Datacenter" => create::<Datacenter>(&stage, document).await,
+                "Datacenter" => create::<Datacenter>(&cluster, document).await,
                 "Machine" => {
-                    // Else the first provider that answers would get it, whatever its priority.
-                    stage.until("every provider is ready", async || all_ready(&stage).await).await;
-                    create::<Machine>(&stage, document).await;
+                    // Otherwise the first provider that is ready would get it, regardless of its priority.
+                    cluster.wait_until("every provider is ready", async || all_ready(&cluster).await).await;
+                    create::<Machine>(&cluster, document).await;
                 }
-                _ => create::<MachineProvider>(&stage, document).await,
+                _ => create::<MachineProvider>(&cluster, document).await,
             }
         }
     }
-    stage
-        .until("every machine is placed", async || {
-            let machines = stage.machines().await;
+    cluster
+        .wait_until("every machine is placed", async || {
+            let machines = cluster.machines().await;
             machines.len() == 4 && machines.iter().all(|machine| placement(machine).is_some())
         })
         .await;
-    stage.rests().await;
-    let mut told = Vec::new();
-    for machine in stage.machines().await {
+    cluster.wait_until_quiet().await;
+    let mut lines = Vec::new();
+    for machine in cluster.machines().await {
         let annotations = machine.metadata.annotations.unwrap();
         let name = machine.metadata.name.unwrap();
         let provider = &annotations[labels::PLACEMENT];
-        // Which zone depends on who of the two Datacenters that share the provider comes first.
+        // The zone depends on which of the two Datacenters that share the provider comes first.
         let zone = annotations.get(labels::ZONE).map_or("no zone", |_| "a zone");
-        told.push(format!("{name} on {provider}, {zone}"));
+        lines.push(format!("{name} on {provider}, {zone}"));
     }
-    for datacenter in stage.api::<Datacenter>().list(&ListParams::default()).await.unwrap() {
+    for datacenter in cluster.api::<Datacenter>().list(&ListParams::default()).await.unwrap() {
         let name = datacenter.metadata.name.unwrap();
         for Condition { type_, status, message, .. } in datacenter.status.unwrap().conditions {
-            told.push(format!("{name}: {type_} {status}: {message}"));
+            lines.push(format!("{name}: {type_} {status}: {message}"));
         }
     }
-    insta::assert_snapshot!(told.join("\n"));
+
+    insta::assert_snapshot!(lines.join("\n"));
 }
 
-async fn all_ready(stage: &Stage) -> bool {
-    let providers = stage.api::<MachineProvider>().list(&ListParams::default()).await.unwrap();
-    let told = |provider: &MachineProvider| {
+async fn all_ready(cluster: &PlacementCluster) -> bool {
+    let providers = cluster.api::<MachineProvider>().list(&ListParams::default()).await.unwrap();
+    let ready_reason = |provider: &MachineProvider| {
         reason(provider.status.as_ref().map(|status| status.conditions.as_slice()))
     };
-    providers.iter().all(|provider| told(provider) == "ProviderReady")
+    providers.iter().all(|provider| ready_reason(provider) == "ProviderReady")
 }
 
-async fn create<K>(stage: &Stage, document: Value)
+async fn create<K>(cluster: &PlacementCluster, document: Value)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -265,5 +313,5 @@ where
         + Serialize
         + DeserializeOwned,
 {
-    stage.create::<K>(&serde_json::from_value(document).unwrap()).await;
+    cluster.create::<K>(&serde_json::from_value(document).unwrap()).await;
 }

@@ -24,18 +24,18 @@ use vitistack_types::{
     v1alpha1::{Machine, MachineClass, MachinePhase, MachineProvider, NetworkConfiguration},
 };
 
-use crate::stage::{Counted, Stage, condition, ready};
+use crate::test_cluster::{TestCluster, WriteCounter, condition, ready};
 
-async fn stage_with_provider() -> Stage {
-    let stage = Stage::new().await;
-    stage
+async fn cluster_with_provider() -> TestCluster {
+    let cluster = TestCluster::new().await;
+    cluster
         .create(
             "MachineProvider",
             "simulated-a",
             json!({ "type": "simulated", "simulated": { "latency": "20ms" } }),
         )
         .await;
-    stage
+    cluster
 }
 
 fn small() -> serde_json::Value {
@@ -43,330 +43,343 @@ fn small() -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_is_made_kept_and_deleted_with_few_writes() {
-    let stage = stage_with_provider().await;
-    let counted = Counted::new(&stage.server);
-    let running = stage.run_with(Client::new(counted.clone(), "default"));
-    stage.create("Machine", "vm", small()).await;
-    let machine = stage.until("vm", |machine| ready(machine).0 == "Running").await;
+async fn a_machine_runs_and_is_deleted_with_few_writes() {
+    let cluster = cluster_with_provider().await;
+    let counter = WriteCounter::new(&cluster.server);
+    let running = cluster.run_with(Client::new(counter.clone(), "default"));
+    cluster.create("Machine", "vm", small()).await;
+    let machine = cluster.wait_until("vm", |machine| ready(machine).0 == "Running").await;
     let status = machine.status.unwrap();
     assert_eq!(status.provider.unwrap().name, "simulated-a");
     assert_eq!(status.identity, machine.metadata.uid);
-    assert!(counted.total() <= 3, "{:?}", counted.writes());
-    let settled = counted.total();
+    assert!(counter.total() <= 3, "{:?}", counter.writes());
+
+    let settled = counter.total();
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_eq!(counted.total(), settled, "no write at rest over several resyncs: {:?}", counted.writes());
-    stage.delete("Machine", "vm").await;
-    stage.until_gone("vm").await;
-    assert_eq!(counted.total(), settled + 1, "{:?}", counted.writes());
+    assert_eq!(counter.total(), settled, "several resyncs at rest must not write: {:?}", counter.writes());
+
+    cluster.delete("Machine", "vm").await;
+    cluster.wait_for_deletion("vm").await;
+    assert_eq!(counter.total(), settled + 1, "{:?}", counter.writes());
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_others_hold_says_so_at_once_even_without_its_provider() {
-    let stage = stage_with_provider().await;
-    let counted = Counted::new(&stage.server);
-    let running = stage.run_with(Client::new(counted.clone(), "default"));
-    stage.create("Machine", "vm", small()).await;
-    stage.until("vm", |machine| ready(machine).0 == "Running").await;
+async fn foreign_finalizers_are_reported_at_once_even_without_the_provider() {
+    let cluster = cluster_with_provider().await;
+    let counter = WriteCounter::new(&cluster.server);
+    let running = cluster.run_with(Client::new(counter.clone(), "default"));
+    cluster.create("Machine", "vm", small()).await;
+    cluster.wait_until("vm", |machine| ready(machine).0 == "Running").await;
     let finalizers = json!([labels::MACHINE_CLEANUP, "example.com/backup"]);
-    stage.change("Machine", "vm", json!({ "metadata": { "finalizers": finalizers } })).await;
-    let settled = counted.total();
-    stage.delete("Machine", "vm").await;
-    let machine = stage.until("vm", |machine| ready(machine).0 == "Deleting").await;
+    cluster.patch("Machine", "vm", json!({ "metadata": { "finalizers": finalizers } })).await;
+
+    let settled = counter.total();
+    cluster.delete("Machine", "vm").await;
+    let machine = cluster.wait_until("vm", |machine| ready(machine).0 == "Deleting").await;
     let status = machine.status.clone().unwrap();
     assert_eq!(status.phase, Some(MachinePhase::Pending), "{status:#?}");
     assert_eq!(status.conditions.len(), 1, "{status:#?}");
     assert!(status.ip_addresses.is_empty() && status.vm_name.is_none(), "{status:#?}");
-    let told = "waiting: whoever set example.com/backup removes it; of the machine nothing is left";
-    assert_eq!(ready(&machine).1, told);
-    assert_eq!(counted.total(), settled + 2, "{:?}", counted.writes());
 
-    stage.delete("MachineProvider", "simulated-a").await;
+    let message = "The machine has been deleted; waiting for finalizer example.com/backup to be removed";
+    assert_eq!(ready(&machine).1, message);
+    assert_eq!(counter.total(), settled + 2, "{:?}", counter.writes());
+
+    cluster.delete("MachineProvider", "simulated-a").await;
     tokio::time::sleep(Duration::from_mins(5)).await;
-    let later = stage.until("vm", |_| true).await;
-    assert_eq!(ready(&later).1, told, "nobody has to release what nothing is left of");
+    let later = cluster.wait_until("vm", |_| true).await;
+    assert_eq!(ready(&later).1, message, "nothing is left that would have to be released");
     running.stop().await;
 
-    // As if the operator had died between the finalizer and the status, and the provider went meanwhile.
-    let untold = Patch::Merge(json!({ "status": { "phase": "Running", "conditions": [] } }));
-    stage.machines().patch_status("vm", &PatchParams::default(), &untold).await.unwrap();
-    let running = stage.run();
-    let machine = stage.until("vm", |machine| ready(machine).1 == told).await;
+    // As if the operator had crashed between removing the finalizer and writing the status, and the provider
+    // was deleted meanwhile.
+    let unreported = Patch::Merge(json!({ "status": { "phase": "Running", "conditions": [] } }));
+    cluster.machines().patch_status("vm", &PatchParams::default(), &unreported).await.unwrap();
+    let running = cluster.run();
+    let machine = cluster.wait_until("vm", |machine| ready(machine).1 == message).await;
     assert_eq!(machine.status.unwrap().phase, Some(MachinePhase::Pending));
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_is_told_and_the_machine_goes_on_when_it_is_there() {
-    let stage = stage_with_provider().await;
-    let running = stage.run();
-    let mut told = Vec::new();
+async fn a_missing_reference_is_reported_until_it_exists() {
+    let cluster = cluster_with_provider().await;
+    let running = cluster.run();
+    let mut messages = Vec::new();
 
-    stage
+    cluster
         .create("Machine", "huge", json!({ "template": "huge", "providerRef": { "name": "simulated-a" } }))
         .await;
-    told.push(stage.until_reason("huge", "TemplateNotFound").await);
+    messages.push(cluster.wait_for_reason("huge", "TemplateNotFound").await);
     let class = json!({ "resources": { "cpu": { "cores": 8 }, "memory": { "size": "16Gi" } }, "disks": [{ "name": "root", "size": "80Gi" }] });
-    stage.create("MachineClass", "huge", class).await;
-    stage.until_reason("huge", "Running").await;
+    cluster.create("MachineClass", "huge", class).await;
+    cluster.wait_for_reason("huge", "Running").await;
 
     let networks = json!([{ "name": "eth0", "networkName": "late" }]);
-    stage
+    cluster
         .create(
             "Machine",
             "networked",
             json!({ "template": "small", "providerRef": { "name": "simulated-a" }, "networks": networks }),
         )
         .await;
-    told.push(stage.until_reason("networked", "NetworkConfigurationNotFound").await);
-    stage.create("NetworkConfiguration", "late", json!({ "bridge": "br0", "vlan": 7 })).await;
-    stage.until_reason("networked", "Running").await;
+    messages.push(cluster.wait_for_reason("networked", "NetworkConfigurationNotFound").await);
+    cluster.create("NetworkConfiguration", "late", json!({ "bridge": "br0", "vlan": 7 })).await;
+    cluster.wait_for_reason("networked", "Running").await;
 
     let cloud_init = json!({ "secretRef": { "name": "boot", "key": "userdata" } });
-    stage
+    cluster
         .create(
             "Machine",
             "secretive",
             json!({ "template": "small", "providerRef": { "name": "simulated-a" }, "cloudInit": cloud_init }),
         )
         .await;
-    told.push(stage.until_reason("secretive", "SecretNotFound").await);
-    stage.create_secret("boot", &[("other", "x")]).await;
-    told.push(stage.until_reason("secretive", "SecretKeyNotFound").await);
-    stage.change_secret("boot", &[("userdata", "#cloud-config\n")]).await;
-    stage.until_reason("secretive", "Running").await;
+    messages.push(cluster.wait_for_reason("secretive", "SecretNotFound").await);
+    cluster.create_secret("boot", &[("other", "x")]).await;
+    messages.push(cluster.wait_for_reason("secretive", "SecretKeyNotFound").await);
+    cluster.patch_secret("boot", &[("userdata", "#cloud-config\n")]).await;
+    cluster.wait_for_reason("secretive", "Running").await;
 
-    stage
-        .create("Machine", "nowhere", json!({ "template": "small", "providerRef": { "name": "nobody" } }))
+    cluster
+        .create("Machine", "nowhere", json!({ "template": "small", "providerRef": { "name": "rack-two" } }))
         .await;
-    told.push(stage.until_reason("nowhere", "ProviderNotFound").await);
-    stage.create("MachineProvider", "nobody", json!({ "type": "simulated" })).await;
-    stage.until_reason("nowhere", "Running").await;
+    messages.push(cluster.wait_for_reason("nowhere", "ProviderNotFound").await);
+    cluster.create("MachineProvider", "rack-two", json!({ "type": "simulated" })).await;
+    cluster.wait_for_reason("nowhere", "Running").await;
 
-    stage.create("Machine", "homeless", json!({ "template": "small" })).await;
-    told.push(stage.until_reason("homeless", "NoDefaultProvider").await);
-    annotate(&stage, "simulated-a", Some("true")).await;
-    stage.until_reason("homeless", "Running").await;
-    annotate(&stage, "nobody", Some("true")).await;
-    stage.create("Machine", "torn", json!({ "template": "small" })).await;
-    told.push(stage.until_reason("torn", "SeveralDefaultProviders").await);
-    annotate(&stage, "nobody", None).await;
-    stage.until_reason("torn", "Running").await;
+    cluster.create("Machine", "unplaced", json!({ "template": "small" })).await;
+    messages.push(cluster.wait_for_reason("unplaced", "NoDefaultProvider").await);
+    set_default(&cluster, "simulated-a", Some("true")).await;
+    cluster.wait_for_reason("unplaced", "Running").await;
+    set_default(&cluster, "rack-two", Some("true")).await;
+    cluster.create("Machine", "torn", json!({ "template": "small" })).await;
+    messages.push(cluster.wait_for_reason("torn", "SeveralDefaultProviders").await);
+    set_default(&cluster, "rack-two", None).await;
+    cluster.wait_for_reason("torn", "Running").await;
 
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(messages.join("\n"));
     assert_eq!(
-        stage.events("huge").await.first().map(|event| event.split(':').next().unwrap().to_owned()),
+        cluster.events("huge").await.first().map(|event| event.split(':').next().unwrap().to_owned()),
         Some("Warning TemplateNotFound".to_owned())
     );
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_change_of_the_spec_reaches_the_machine_or_is_told() {
-    let stage = stage_with_provider().await;
-    let running = stage.run();
-    stage.create("Machine", "vm", small()).await;
-    stage.until_reason("vm", "Running").await;
+async fn every_spec_change_is_applied_or_reported() {
+    let cluster = cluster_with_provider().await;
+    let running = cluster.run();
+    cluster.create("Machine", "vm", small()).await;
+    cluster.wait_for_reason("vm", "Running").await;
 
-    stage.change("Machine", "vm", json!({ "spec": { "powerState": "Stopped" } })).await;
-    stage.until_reason("vm", "Stopped").await;
-    stage.change("Machine", "vm", json!({ "spec": { "powerState": "Running" } })).await;
-    stage.until_reason("vm", "Running").await;
+    cluster.patch("Machine", "vm", json!({ "spec": { "powerState": "Stopped" } })).await;
+    cluster.wait_for_reason("vm", "Stopped").await;
+    cluster.patch("Machine", "vm", json!({ "spec": { "powerState": "Running" } })).await;
+    cluster.wait_for_reason("vm", "Running").await;
 
-    stage.change("Machine", "vm", json!({ "spec": { "resources": { "cpu": { "cores": 4 } } } })).await;
+    cluster.patch("Machine", "vm", json!({ "spec": { "resources": { "cpu": { "cores": 4 } } } })).await;
     let up_to_date =
         |machine: &Machine| condition(machine, "UpToDate").map(|condition| condition.reason.clone());
-    stage.until("vm", |machine| up_to_date(machine).as_deref() == Some("RestartRequired")).await;
-    stage
-        .change(
+    cluster.wait_until("vm", |machine| up_to_date(machine).as_deref() == Some("RestartRequired")).await;
+    cluster
+        .patch(
             "Machine",
             "vm",
             json!({ "metadata": { "annotations": { "vitistack.io/restart-at": "2026-01-01T00:00:00Z" } } }),
         )
         .await;
-    stage
-        .until("vm", |machine| {
+    cluster
+        .wait_until("vm", |machine| {
             up_to_date(machine).as_deref() == Some("AsSpecified") && ready(machine).0 == "Running"
         })
         .await;
 
-    stage.change("Machine", "vm", json!({ "spec": { "disks": [{ "name": "data", "size": "5Gi" }] } })).await;
-    stage
-        .until("vm", |machine| {
+    cluster.patch("Machine", "vm", json!({ "spec": { "disks": [{ "name": "data", "size": "5Gi" }] } })).await;
+    cluster
+        .wait_until("vm", |machine| {
             machine.status.as_ref().unwrap().observed_generation == machine.metadata.generation
                 && ready(machine).0 == "Running"
         })
         .await;
-    assert_eq!(stage.disks("vm").await, ["data 5Gi", "root 20Gi"]);
+    assert_eq!(cluster.disks("vm").await, ["data 5Gi", "root 20Gi"]);
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_machine_is_left_alone_and_goes_on_afterwards() {
-    let stage = stage_with_provider().await;
-    let running = stage.run();
-    stage.create("Machine", "vm", small()).await;
-    stage.until_reason("vm", "Running").await;
-    stage
-        .change("Machine", "vm", json!({ "metadata": { "annotations": { "vitistack.io/paused": "true" } } }))
+async fn a_paused_machine_is_left_alone_until_it_is_resumed() {
+    let cluster = cluster_with_provider().await;
+    let running = cluster.run();
+    cluster.create("Machine", "vm", small()).await;
+    cluster.wait_for_reason("vm", "Running").await;
+    cluster
+        .patch("Machine", "vm", json!({ "metadata": { "annotations": { "vitistack.io/paused": "true" } } }))
         .await;
-    stage.until_reason("vm", "Paused").await;
-    stage.change("Machine", "vm", json!({ "spec": { "powerState": "Stopped" } })).await;
-    stage.delete("Machine", "vm").await;
+    cluster.wait_for_reason("vm", "Paused").await;
+    cluster.patch("Machine", "vm", json!({ "spec": { "powerState": "Stopped" } })).await;
+    cluster.delete("Machine", "vm").await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(stage.machines().get("vm").await.unwrap().status.unwrap().phase, Some(MachinePhase::Running));
-    stage
-        .change("Machine", "vm", json!({ "metadata": { "annotations": { "vitistack.io/paused": null } } }))
+    assert_eq!(
+        cluster.machines().get("vm").await.unwrap().status.unwrap().phase,
+        Some(MachinePhase::Running)
+    );
+
+    cluster
+        .patch("Machine", "vm", json!({ "metadata": { "annotations": { "vitistack.io/paused": null } } }))
         .await;
-    stage.until_gone("vm").await;
+    cluster.wait_for_deletion("vm").await;
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_machine_is_held_until_it_is_adopted_and_nothing_is_made_twice() {
-    let stage = stage_with_provider().await;
-    let running = stage.run();
-    stage.create("Machine", "vm", small()).await;
-    let first = stage.until("vm", |machine| ready(machine).0 == "Running").await;
+async fn a_restored_machine_is_held_until_adopted_and_never_duplicated() {
+    let cluster = cluster_with_provider().await;
+    let running = cluster.run();
+    cluster.create("Machine", "vm", small()).await;
+    let first = cluster.wait_until("vm", |machine| ready(machine).0 == "Running").await;
     running.stop().await;
+
     // The control plane is lost and restored: the same object, with another UID.
-    stage.change("Machine", "vm", json!({ "metadata": { "finalizers": null } })).await;
-    stage.delete("Machine", "vm").await;
+    cluster.patch("Machine", "vm", json!({ "metadata": { "finalizers": null } })).await;
+    cluster.delete("Machine", "vm").await;
     let annotations = first.metadata.annotations.clone().unwrap();
-    stage.create_annotated("Machine", "vm", small(), &annotations).await;
-    let running = stage.run();
-    let told = stage.until_reason("vm", "IdentityHeld").await;
-    assert!(told.contains("vitistack.io/adopted"), "{told}");
-    let uid = stage.machines().get("vm").await.unwrap().metadata.uid.unwrap();
-    stage
-        .change("Machine", "vm", json!({ "metadata": { "annotations": { "vitistack.io/adopted": uid } } }))
+    cluster.create_annotated("Machine", "vm", small(), &annotations).await;
+    let running = cluster.run();
+    let message = cluster.wait_for_reason("vm", "IdentityHeld").await;
+    assert!(message.contains("vitistack.io/adopted"), "{message}");
+
+    let uid = cluster.machines().get("vm").await.unwrap().metadata.uid.unwrap();
+    cluster
+        .patch("Machine", "vm", json!({ "metadata": { "annotations": { "vitistack.io/adopted": uid } } }))
         .await;
-    let adopted = stage.until("vm", |machine| ready(machine).0 == "Running").await;
-    assert_eq!(adopted.status.unwrap().vm_name, first.status.unwrap().vm_name, "the same real machine");
-    stage.delete("Machine", "vm").await;
-    stage.until_gone("vm").await;
+    let adopted = cluster.wait_until("vm", |machine| ready(machine).0 == "Running").await;
+    assert_eq!(
+        adopted.status.unwrap().vm_name,
+        first.status.unwrap().vm_name,
+        "it is the same backing machine"
+    );
+
+    cluster.delete("Machine", "vm").await;
+    cluster.wait_for_deletion("vm").await;
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_goes_although_everything_it_refers_to_is_gone() {
-    let stage = stage_with_provider().await;
-    let running = stage.run();
-    stage.create("NetworkConfiguration", "net", json!({ "bridge": "br0" })).await;
+async fn a_machine_is_deleted_although_its_references_are_gone() {
+    let cluster = cluster_with_provider().await;
+    let running = cluster.run();
+    cluster.create("NetworkConfiguration", "net", json!({ "bridge": "br0" })).await;
     let networks = json!([{ "name": "eth0", "networkName": "net" }]);
-    stage
+    cluster
         .create(
             "Machine",
             "vm",
             json!({ "template": "small", "providerRef": { "name": "simulated-a" }, "networks": networks }),
         )
         .await;
-    stage.until_reason("vm", "Running").await;
-    stage.delete("NetworkConfiguration", "net").await;
-    stage.until_reason("vm", "NetworkConfigurationNotFound").await;
-    stage.delete("Machine", "vm").await;
-    stage.until_gone("vm").await;
-    assert_eq!(stage.disks("vm").await, Vec::<String>::new());
+    cluster.wait_for_reason("vm", "Running").await;
+    cluster.delete("NetworkConfiguration", "net").await;
+    cluster.wait_for_reason("vm", "NetworkConfigurationNotFound").await;
+    cluster.delete("Machine", "vm").await;
+    cluster.wait_for_deletion("vm").await;
+    assert_eq!(cluster.disks("vm").await, Vec::<String>::new());
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_is_away_is_told_once_and_its_machines_are_found_again() {
-    let stage = stage_with_provider().await;
-    stage.create("MachineProvider", "simulated-b", json!({ "type": "simulated" })).await;
-    let running = stage.run();
-    stage
-        .change("MachineProvider", "simulated-a", json!({ "spec": { "simulated": { "unreachable": true } } }))
+async fn machines_recover_once_their_unreachable_provider_answers() {
+    let cluster = cluster_with_provider().await;
+    cluster.create("MachineProvider", "simulated-b", json!({ "type": "simulated" })).await;
+    let running = cluster.run();
+    cluster
+        .patch("MachineProvider", "simulated-a", json!({ "spec": { "simulated": { "unreachable": true } } }))
         .await;
-    stage.create("Machine", "away", small()).await;
-    stage.until_reason("away", "SimulatedProviderError").await;
-    stage
+    cluster.create("Machine", "away", small()).await;
+    cluster.wait_for_reason("away", "SimulatedProviderError").await;
+    cluster
         .create("Machine", "beside", json!({ "template": "small", "providerRef": { "name": "simulated-b" } }))
         .await;
-    stage.until_reason("beside", "Running").await;
-    stage
-        .change(
-            "MachineProvider",
-            "simulated-a",
-            json!({ "spec": { "simulated": { "unreachable": false } } }),
-        )
+    cluster.wait_for_reason("beside", "Running").await;
+    cluster
+        .patch("MachineProvider", "simulated-a", json!({ "spec": { "simulated": { "unreachable": false } } }))
         .await;
-    let machine = stage.until("away", |machine| ready(machine).0 == "Running").await;
+    let machine = cluster.wait_until("away", |machine| ready(machine).0 == "Running").await;
     let types: Vec<&str> =
         machine.status.as_ref().unwrap().conditions.iter().map(|each| each.type_.as_str()).collect();
     assert_eq!(
         types.len(),
         types.iter().collect::<std::collections::BTreeSet<_>>().len(),
-        "no condition twice"
+        "a condition exists twice"
     );
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_is_tried_as_soon_as_its_provider_is_back() {
-    let stage = stage_with_provider().await;
-    let away = watch::Sender::new(true);
-    let running = stage.run_away(&away);
-    stage.create("Machine", "vm", small()).await;
-    stage.until_reason("vm", "SimulatedProviderError").await;
-    // By now it is tried every few minutes.
+async fn a_machine_is_retried_as_soon_as_its_provider_is_back() {
+    let cluster = cluster_with_provider().await;
+    let is_unreachable = watch::Sender::new(true);
+    let running = cluster.run_unreachable(&is_unreachable);
+    cluster.create("Machine", "vm", small()).await;
+    cluster.wait_for_reason("vm", "SimulatedProviderError").await;
+    // By now the backoff is several minutes.
     tokio::time::sleep(Duration::from_mins(20)).await;
     let back = Instant::now();
-    away.send_replace(false);
-    stage.until_reason("vm", "Running").await;
+    is_unreachable.send_replace(false);
+    cluster.wait_for_reason("vm", "Running").await;
     assert!(back.elapsed() < Duration::from_secs(5), "after {:?}", back.elapsed());
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_machines_are_made_from_is_told_to_be_usable_once_per_generation() {
-    let stage = stage_with_provider().await;
-    let counted = Counted::new(&stage.server);
-    let running = stage.run_with(Client::new(counted.clone(), "default"));
-    stage.create("NetworkConfiguration", "lan", json!({ "bridge": "br0" })).await;
+async fn classes_and_networks_are_reported_ready_once_per_generation() {
+    let cluster = cluster_with_provider().await;
+    let counter = WriteCounter::new(&cluster.server);
+    let running = cluster.run_with(Client::new(counter.clone(), "default"));
+    cluster.create("NetworkConfiguration", "lan", json!({ "bridge": "br0" })).await;
     let shape = json!({ "resources": { "cpu": { "cores": 1 }, "memory": { "size": "1Gi" } } });
-    stage.create("MachineClass", "tiny", shape).await;
+    cluster.create("MachineClass", "tiny", shape).await;
     let is_ready = |condition: Option<&Condition>| condition.is_some_and(|ready| ready.status == "True");
-    let networks: Api<NetworkConfiguration> = Api::namespaced(stage.client.clone(), "default");
+    let networks: Api<NetworkConfiguration> = Api::namespaced(cluster.client.clone(), "default");
     await_condition(networks.clone(), "lan", |network: Option<&NetworkConfiguration>| {
         let status = network.and_then(|network| network.status.as_ref());
         is_ready(status.and_then(|status| status.conditions.first()))
     })
     .await
     .unwrap();
-    await_condition(Api::all(stage.client.clone()), "tiny", |class: Option<&MachineClass>| {
+    await_condition(Api::all(cluster.client.clone()), "tiny", |class: Option<&MachineClass>| {
         let status = class.and_then(|class| class.status.as_ref());
         is_ready(status.and_then(|status| status.conditions.first()))
     })
     .await
     .unwrap();
-    stage.change("NetworkConfiguration", "lan", json!({ "spec": { "vlan": 7 } })).await;
+    cluster.patch("NetworkConfiguration", "lan", json!({ "spec": { "vlan": 7 } })).await;
     await_condition(networks, "lan", |network: Option<&NetworkConfiguration>| {
         network.and_then(|network| network.status.as_ref()?.observed_generation) == Some(2)
     })
     .await
     .unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(counted.total(), 3, "{:?}", counted.writes());
+    assert_eq!(counter.total(), 3, "{:?}", counter.writes());
     running.stop().await;
 }
 
-/// Says of a provider that it is the default one, or no longer.
-async fn annotate(stage: &Stage, provider: &str, is_default: Option<&str>) {
+/// Makes a provider the default one, or no longer.
+async fn set_default(cluster: &TestCluster, provider: &str, is_default: Option<&str>) {
     let annotations = json!({ "vitistack.io/is-default-provider": is_default });
-    stage.change("MachineProvider", provider, json!({ "metadata": { "annotations": annotations } })).await;
+    cluster.patch("MachineProvider", provider, json!({ "metadata": { "annotations": annotations } })).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_is_claimed_while_its_provider_goes_is_not_made() {
-    let stage = stage_with_provider().await;
+async fn a_machine_claimed_while_its_provider_is_deleted_is_not_created() {
+    let cluster = cluster_with_provider().await;
     let held = json!({ "metadata": { "finalizers": [labels::PROVIDER_IN_USE] } });
-    stage.change("MachineProvider", "simulated-a", held).await;
-    let providers: Api<MachineProvider> = Api::namespaced(stage.client.clone(), "default");
-    // Somebody deletes the provider in the moment in which the Machine is claimed there.
-    let (server, provider, is_deleted) = (stage.server.service(), providers.clone(), Arc::default());
-    let meets = tower::service_fn(move |request: Request<kube::client::Body>| {
+    cluster.patch("MachineProvider", "simulated-a", held).await;
+    let providers: Api<MachineProvider> = Api::namespaced(cluster.client.clone(), "default");
+
+    // The provider is deleted at the moment at which the Machine is claimed.
+    let (server, provider, is_deleted) = (cluster.server.service(), providers.clone(), Arc::default());
+    let intercepting = tower::service_fn(move |request: Request<kube::client::Body>| {
         let (mut server, provider) = (server.clone(), provider.clone());
         let is_claim = request.method() == Method::PATCH && request.uri().path().ends_with("/machines/vm");
         let is_deleted: Arc<AtomicBool> = Arc::clone(&is_deleted);
@@ -377,18 +390,19 @@ async fn a_machine_that_is_claimed_while_its_provider_goes_is_not_made() {
             server.call(request).await
         }
     });
-    let running = stage.run_with(Client::new(meets, "default"));
-    stage.create("Machine", "vm", small()).await;
-    let given_up = stage.until("vm", |machine| ready(machine).0 == "ProviderNotFound").await;
-    assert_eq!(given_up.metadata.finalizers, None, "its claim holds nobody");
-    assert_eq!(placement(&given_up), None);
+    let running = cluster.run_with(Client::new(intercepting, "default"));
+    cluster.create("Machine", "vm", small()).await;
+    let released = cluster.wait_until("vm", |machine| ready(machine).0 == "ProviderNotFound").await;
+    assert_eq!(released.metadata.finalizers, None, "the claim is withdrawn");
+    assert_eq!(placement(&released), None);
     assert_eq!(
-        ready(&given_up).1,
-        "spec.providerRef names \"default/simulated-a\", which is being deleted: make the Machine on another one"
+        ready(&released).1,
+        "MachineProvider \"default/simulated-a\" is being deleted: create the Machine on another provider"
     );
-    assert_eq!(stage.disks("vm").await, Vec::<String>::new(), "nothing was made");
+    assert_eq!(cluster.disks("vm").await, Vec::<String>::new(), "nothing was created");
+
     let free = json!({ "metadata": { "finalizers": null } });
-    stage.change("MachineProvider", "simulated-a", free).await;
+    cluster.patch("MachineProvider", "simulated-a", free).await;
     assert!(providers.get_opt("simulated-a").await.unwrap().is_none());
     running.stop().await;
 }

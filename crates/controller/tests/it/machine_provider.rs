@@ -14,166 +14,203 @@ use vitistack_types::{
     v1alpha1::{Machine, MachineProvider, ProviderCredentials},
 };
 
-use crate::placing::{Stage, datacenter, machine, placement, provider, reason};
+use crate::placement_cluster::{PlacementCluster, datacenter, machine, placement, provider, reason};
 
-async fn told(stage: &Stage, name: &str) -> String {
-    let provider = stage.api::<MachineProvider>().get(name).await.unwrap();
+/// Returns the reason of the Ready condition of a provider.
+async fn reason_of(cluster: &PlacementCluster, name: &str) -> String {
+    let provider = cluster.api::<MachineProvider>().get(name).await.unwrap();
     reason(provider.status.as_ref().map(|status| status.conditions.as_slice()))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_goes_away_and_comes_back_is_told_once_each() {
-    let stage = Stage::new().await;
-    stage.create(&provider("aws")).await;
-    stage.until("it answers", async || told(&stage, "aws").await == "ProviderReady").await;
-    stage.rests().await;
-    assert_eq!(stage.writes(), 2, "the finalizer and one status");
-    stage.patch::<MachineProvider>("aws", json!({"spec": {"simulated": {"unreachable": true}}})).await;
-    stage.until("it is away", async || told(&stage, "aws").await == "ProviderUnreachable").await;
-    stage.patch::<MachineProvider>("aws", json!({"spec": {"simulated": null}})).await;
-    stage.until("it is back", async || told(&stage, "aws").await == "ProviderReady").await;
-    stage.rests().await;
-    let mut events = stage.events("aws").await;
+async fn an_outage_and_its_end_are_reported_once_each() {
+    let cluster = PlacementCluster::new().await;
+    cluster.create(&provider("aws")).await;
+    cluster
+        .wait_until("the provider is ready", async || reason_of(&cluster, "aws").await == "ProviderReady")
+        .await;
+    cluster.wait_until_quiet().await;
+    assert_eq!(cluster.writes(), 2, "the finalizer and one status");
+
+    cluster.patch::<MachineProvider>("aws", json!({"spec": {"simulated": {"unreachable": true}}})).await;
+    cluster
+        .wait_until("the provider is unreachable", async || {
+            reason_of(&cluster, "aws").await == "ProviderUnreachable"
+        })
+        .await;
+    cluster.patch::<MachineProvider>("aws", json!({"spec": {"simulated": null}})).await;
+    cluster
+        .wait_until("the provider is ready again", async || {
+            reason_of(&cluster, "aws").await == "ProviderReady"
+        })
+        .await;
+    cluster.wait_until_quiet().await;
+    let mut events = cluster.events("aws").await;
     events.sort();
-    assert_eq!(events, ["ProviderReady", "ProviderUnreachable"], "what was told before is not told again");
+    assert_eq!(events, ["ProviderReady", "ProviderUnreachable"], "nothing is reported twice");
 }
 
 #[tokio::test(start_paused = true)]
-async fn credentials_that_are_missing_are_told_until_they_are_there() {
-    let stage = Stage::new().await;
+async fn missing_credentials_are_reported_until_they_exist() {
+    let cluster = PlacementCluster::new().await;
     let mut guarded = provider("guarded");
     let secret_ref = SecretKeyReference::builder().name("login").key("token").build();
     guarded.spec.credentials = Some(ProviderCredentials { secret_ref });
-    stage.create(&guarded).await;
-    stage.until("there is no Secret", async || told(&stage, "guarded").await == "SecretNotFound").await;
+    cluster.create(&guarded).await;
+    cluster
+        .wait_until("the Secret is missing", async || {
+            reason_of(&cluster, "guarded").await == "SecretNotFound"
+        })
+        .await;
     let secret = |key: &str| Secret {
         metadata: ObjectMeta { name: Some("login".to_owned()), ..ObjectMeta::default() },
         data: Some([(key.to_owned(), ByteString(b"secret".to_vec()))].into()),
         ..Secret::default()
     };
-    stage.create(&secret("password")).await;
-    stage.until("there is no key", async || told(&stage, "guarded").await == "SecretKeyNotFound").await;
-    stage.patch::<Secret>("login", serde_json::to_value(secret("token")).unwrap()).await;
-    stage.until("it is ready", async || told(&stage, "guarded").await == "ProviderReady").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_provider_stays_while_machines_are_on_it() {
-    let stage = Stage::new().await;
-    stage.create(&provider("aws")).await;
-    stage.create(&datacenter(&["aws"], None)).await;
-    stage.create(&machine("made")).await;
-    stage.create(&machine("placed")).await;
-    for name in ["made", "placed"] {
-        stage.until("it is placed", async || placement(&stage.machine(name).await).is_some()).await;
-    }
-    stage.claim("made").await;
-    stage.api::<MachineProvider>().delete("aws", &DeleteParams::default()).await.unwrap();
-    stage.until("it waits", async || told(&stage, "aws").await == "Deleting").await;
-    stage
-        .until("what was only placed there is taken back", async || {
-            placement(&stage.machine("placed").await).is_none()
+    cluster.create(&secret("password")).await;
+    cluster
+        .wait_until("the key is missing", async || {
+            reason_of(&cluster, "guarded").await == "SecretKeyNotFound"
         })
         .await;
-    stage.rests().await;
-    let aws = stage.api::<MachineProvider>().get("aws").await.unwrap();
-    assert_eq!(aws.metadata.finalizers.unwrap(), [labels::PROVIDER_IN_USE]);
-    let conditions = aws.status.unwrap().conditions;
-    let ready = conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
-    assert_eq!(
-        ready.message,
-        "it is being deleted and waits for 1 machine that is on it: delete default/made"
-    );
-    stage.patch::<Machine>("made", json!({"metadata": {"finalizers": null}})).await;
-    stage.api::<Machine>().delete("made", &DeleteParams::default()).await.unwrap();
-    stage
-        .until("it goes", async || stage.api::<MachineProvider>().get_opt("aws").await.unwrap().is_none())
+    cluster.patch::<Secret>("login", serde_json::to_value(secret("token")).unwrap()).await;
+    cluster
+        .wait_until("the provider is ready", async || reason_of(&cluster, "guarded").await == "ProviderReady")
         .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_does_not_wait_for_a_machine_that_only_others_hold() {
-    let stage = Stage::new().await;
-    stage.create(&provider("aws")).await;
+async fn a_provider_is_not_deleted_while_it_has_machines() {
+    let cluster = PlacementCluster::new().await;
+    cluster.create(&provider("aws")).await;
+    cluster.create(&datacenter(&["aws"], None)).await;
+    cluster.create(&machine("made")).await;
+    cluster.create(&machine("placed")).await;
+    for name in ["made", "placed"] {
+        cluster
+            .wait_until("the Machine is placed", async || placement(&cluster.machine(name).await).is_some())
+            .await;
+    }
+    cluster.claim("made").await;
+    cluster.api::<MachineProvider>().delete("aws", &DeleteParams::default()).await.unwrap();
+    cluster.wait_until("the deletion waits", async || reason_of(&cluster, "aws").await == "Deleting").await;
+    cluster
+        .wait_until("the placement of the unclaimed Machine is withdrawn", async || {
+            placement(&cluster.machine("placed").await).is_none()
+        })
+        .await;
+    cluster.wait_until_quiet().await;
+    let aws = cluster.api::<MachineProvider>().get("aws").await.unwrap();
+    assert_eq!(aws.metadata.finalizers.unwrap(), [labels::PROVIDER_IN_USE]);
+
+    let conditions = aws.status.unwrap().conditions;
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+    assert_eq!(ready.message, "Waiting for 1 machine on the provider to be deleted: delete default/made");
+
+    cluster.patch::<Machine>("made", json!({"metadata": {"finalizers": null}})).await;
+    cluster.api::<Machine>().delete("made", &DeleteParams::default()).await.unwrap();
+    cluster
+        .wait_until("the provider is deleted", async || {
+            cluster.api::<MachineProvider>().get_opt("aws").await.unwrap().is_none()
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_held_only_by_foreign_finalizers_does_not_block_its_provider() {
+    let cluster = PlacementCluster::new().await;
+    cluster.create(&provider("aws")).await;
     let mut adopted = machine("adopted");
-    let place = (labels::PLACEMENT.to_owned(), "default/aws".to_owned());
-    // It came with the identity of what was made before it was restored.
-    adopted.metadata.annotations = Some([place, (labels::IDENTITY.to_owned(), BEFORE.to_owned())].into());
+    let placed = (labels::PLACEMENT.to_owned(), "default/aws".to_owned());
+    // It carries the identity from before it was restored.
+    adopted.metadata.annotations =
+        Some([placed, (labels::IDENTITY.to_owned(), FORMER_UID.to_owned())].into());
     adopted.metadata.finalizers =
         Some(vec![labels::MACHINE_CLEANUP.to_owned(), "example.com/backup".to_owned()]);
-    stage.create(&adopted).await;
+    cluster.create(&adopted).await;
     let is_held = async || {
-        let finalizers = stage.api::<MachineProvider>().get("aws").await.unwrap().metadata.finalizers;
+        let finalizers = cluster.api::<MachineProvider>().get("aws").await.unwrap().metadata.finalizers;
         finalizers.is_some_and(|all| all.iter().any(|each| each == labels::PROVIDER_IN_USE))
     };
-    stage.until("it is held", is_held).await;
-    stage.api::<Machine>().delete("adopted", &DeleteParams::default()).await.unwrap();
-    stage.api::<MachineProvider>().delete("aws", &DeleteParams::default()).await.unwrap();
-    stage.until("it waits", async || told(&stage, "aws").await == "Deleting").await;
-    stage.patch::<Machine>("adopted", json!({"metadata": {"finalizers": ["example.com/backup"]}})).await;
-    stage.until("it goes", async || is_gone(&stage, "aws").await).await;
+    cluster.wait_until("the provider has its finalizer", is_held).await;
+    cluster.api::<Machine>().delete("adopted", &DeleteParams::default()).await.unwrap();
+    cluster.api::<MachineProvider>().delete("aws", &DeleteParams::default()).await.unwrap();
+    cluster.wait_until("the deletion waits", async || reason_of(&cluster, "aws").await == "Deleting").await;
+    cluster.patch::<Machine>("adopted", json!({"metadata": {"finalizers": ["example.com/backup"]}})).await;
+    cluster.wait_until("the provider is deleted", async || is_gone(&cluster, "aws").await).await;
 }
 
-/// The UID that a restored object had before.
-const BEFORE: &str = "11111111-2222-3333-4444-555555555555";
+/// The UID of an object before it was restored.
+const FORMER_UID: &str = "11111111-2222-3333-4444-555555555555";
 
-async fn is_gone(stage: &Stage, name: &str) -> bool {
-    stage.api::<MachineProvider>().get_opt(name).await.unwrap().is_none()
+async fn is_gone(cluster: &PlacementCluster, name: &str) -> bool {
+    cluster.api::<MachineProvider>().get_opt(name).await.unwrap().is_none()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_world_of_a_simulated_provider_goes_with_it() {
-    let stage = Stage::new().await;
+async fn the_state_of_a_simulated_provider_is_deleted_with_it() {
+    let cluster = PlacementCluster::new().await;
     let mut restored = provider("restored");
-    restored.annotations_mut().insert(labels::IDENTITY.to_owned(), BEFORE.to_owned());
+    restored.annotations_mut().insert(labels::IDENTITY.to_owned(), FORMER_UID.to_owned());
     for provider in [provider("aws"), restored, provider("other")] {
-        let provider = stage.create(&provider).await;
-        (stage.stores())(&provider).append(0, b"record".to_vec()).await.unwrap();
+        let provider = cluster.create(&provider).await;
+        (cluster.stores())(&provider).append(0, b"record".to_vec()).await.unwrap();
     }
-    let worlds = async || stage.api::<ConfigMap>().list(&ListParams::default()).await.unwrap().items.len();
-    assert_eq!(worlds().await, 6, "a head and a record each");
+    let config_maps =
+        async || cluster.api::<ConfigMap>().list(&ListParams::default()).await.unwrap().items.len();
+    assert_eq!(config_maps().await, 6, "a head and a record each");
+
     for name in ["aws", "restored"] {
-        stage.until("it answers", async || told(&stage, name).await == "ProviderReady").await;
-        stage.api::<MachineProvider>().delete(name, &DeleteParams::default()).await.unwrap();
-        stage.until("it goes", async || is_gone(&stage, name).await).await;
+        cluster
+            .wait_until("the provider is ready", async || reason_of(&cluster, name).await == "ProviderReady")
+            .await;
+        cluster.api::<MachineProvider>().delete(name, &DeleteParams::default()).await.unwrap();
+        cluster.wait_until("the provider is deleted", async || is_gone(&cluster, name).await).await;
     }
-    assert_eq!(worlds().await, 2, "those of the provider that stays");
+    assert_eq!(config_maps().await, 2, "only those of the remaining provider are left");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_stays_while_a_restored_machine_that_nobody_adopted_yet_is_on_it() {
-    let stage = Stage::new().await;
-    let provider = stage.create(&provider("aws")).await;
-    (stage.stores())(&provider).append(0, b"record".to_vec()).await.unwrap();
+async fn a_restored_machine_blocks_its_provider_before_it_is_adopted() {
+    let cluster = PlacementCluster::new().await;
+    let provider = cluster.create(&provider("aws")).await;
+    (cluster.stores())(&provider).append(0, b"record".to_vec()).await.unwrap();
     let mut restored = machine("restored");
-    restored.annotations_mut().insert(labels::IDENTITY.to_owned(), BEFORE.to_owned());
+    restored.annotations_mut().insert(labels::IDENTITY.to_owned(), FORMER_UID.to_owned());
     restored.annotations_mut().insert(labels::PLACEMENT.to_owned(), "default/aws".to_owned());
-    stage.create(&restored).await;
-    stage.until("it answers", async || told(&stage, "aws").await == "ProviderReady").await;
-    stage.api::<MachineProvider>().delete("aws", &DeleteParams::default()).await.unwrap();
-    stage.until("it waits", async || told(&stage, "aws").await == "Deleting").await;
-    assert_eq!(stage.api::<ConfigMap>().list(&ListParams::default()).await.unwrap().items.len(), 2);
-    stage.api::<Machine>().delete("restored", &DeleteParams::default()).await.unwrap();
-    stage.until("it goes", async || is_gone(&stage, "aws").await).await;
+    cluster.create(&restored).await;
+    cluster
+        .wait_until("the provider is ready", async || reason_of(&cluster, "aws").await == "ProviderReady")
+        .await;
+    cluster.api::<MachineProvider>().delete("aws", &DeleteParams::default()).await.unwrap();
+    cluster.wait_until("the deletion waits", async || reason_of(&cluster, "aws").await == "Deleting").await;
+    assert_eq!(cluster.api::<ConfigMap>().list(&ListParams::default()).await.unwrap().items.len(), 2);
+    cluster.api::<Machine>().delete("restored", &DeleteParams::default()).await.unwrap();
+    cluster.wait_until("the provider is deleted", async || is_gone(&cluster, "aws").await).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_machine_stays_where_it_was_made_whatever_comes_first() {
-    let stage = Stage::new().await;
-    let place = async || placement(&stage.machine("restored").await).map(ToOwned::to_owned);
+async fn a_restored_machine_keeps_its_placement_until_its_provider_is_back() {
+    let cluster = PlacementCluster::new().await;
+    let placed_on = async || placement(&cluster.machine("restored").await);
     let mut restored = machine("restored");
-    restored.annotations_mut().insert(labels::IDENTITY.to_owned(), BEFORE.to_owned());
+    restored.annotations_mut().insert(labels::IDENTITY.to_owned(), FORMER_UID.to_owned());
     restored.annotations_mut().insert(labels::PLACEMENT.to_owned(), "default/late".to_owned());
-    stage.create(&restored).await;
-    stage.create(&datacenter(&["early", "late"], None)).await;
-    stage.create(&provider("early")).await;
-    stage.until("it answers", async || told(&stage, "early").await == "ProviderReady").await;
-    let uid = stage.machine("restored").await.metadata.uid;
-    stage.patch::<Machine>("restored", json!({"metadata": {"annotations": {labels::ADOPTED: uid}}})).await;
-    stage.rests().await;
-    assert_eq!(place().await.as_deref(), Some("default/late"), "its provider is still to come");
-    stage.create(&provider("late")).await;
-    stage.until("it answers", async || told(&stage, "late").await == "ProviderReady").await;
-    stage.rests().await;
-    assert_eq!(place().await.as_deref(), Some("default/late"));
+    cluster.create(&restored).await;
+    cluster.create(&datacenter(&["early", "late"], None)).await;
+    cluster.create(&provider("early")).await;
+    cluster
+        .wait_until("the provider is ready", async || reason_of(&cluster, "early").await == "ProviderReady")
+        .await;
+    let uid = cluster.machine("restored").await.metadata.uid;
+    cluster.patch::<Machine>("restored", json!({"metadata": {"annotations": {labels::ADOPTED: uid}}})).await;
+    cluster.wait_until_quiet().await;
+    assert_eq!(placed_on().await.as_deref(), Some("default/late"), "its provider does not exist yet");
+
+    cluster.create(&provider("late")).await;
+    cluster
+        .wait_until("the provider is ready", async || reason_of(&cluster, "late").await == "ProviderReady")
+        .await;
+    cluster.wait_until_quiet().await;
+    assert_eq!(placed_on().await.as_deref(), Some("default/late"));
 }

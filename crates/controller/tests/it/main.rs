@@ -1,12 +1,14 @@
-//! The operators on the embedded API.
+//! Tests of the operators on the embedded API.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
-mod away;
 mod datacenter;
 mod faults;
+mod hostile;
+mod kubevirt_cluster;
 mod kubevirt_reader;
 mod machine;
 mod machine_provider;
-mod placing;
-mod stage;
+mod placement_cluster;
+mod test_cluster;
+mod unreachable;

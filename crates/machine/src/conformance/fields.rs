@@ -1,4 +1,4 @@
-//! Every field of a machine, with a change of it.
+//! Every field of a machine, with a change for it.
 
 use serde_json::Value;
 use vitistack_plan::{
@@ -11,13 +11,13 @@ use vitistack_types::v1alpha1::{
 };
 
 use super::{
-    CLAIM, Failure, Harness, STORAGE_CLASS, Thing,
+    CLAIM, Failure, Harness, Resource, STORAGE_CLASS,
+    driver::{Driver, each, ensure, ensure_same},
     fixture::{attached_network, disk, interface, order, parse},
-    scene::{Scene, each, ensure, ensure_same},
 };
 use crate::{ErrorKind, Order};
 
-/// What kind of change it is, which says where the capabilities speak of it.
+/// The kind of a change, which decides which capability applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Resize,
@@ -25,16 +25,16 @@ pub(super) enum Change {
     Disks,
     Interfaces,
     Hardware,
-    /// What the provider only notes: taken at once.
+    /// Only recorded by the provider, effective immediately.
     Policy,
-    /// First-boot configuration: noted at once, of use when the machine next boots for the first time.
+    /// First-boot configuration: recorded immediately, used at the next first boot.
     FirstBoot,
-    /// Set once; the definition of the kind lets nobody change it.
-    Once,
+    /// Immutable by the CRD.
+    Immutable,
     Power,
 }
 
-/// One field of the spec and another value for it.
+/// A field of the spec and another value for it.
 pub(super) struct Field {
     pub(super) path: &'static str,
     pub(super) change: Change,
@@ -42,14 +42,14 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Whether the backend says that it cannot honour the field, by its path or one above it.
+    /// Whether the backend lists the field, or a parent of it, as refused.
     pub(super) fn is_refused_by(&self, capabilities: &Capabilities) -> bool {
         capabilities.refused_fields.iter().any(|refused| {
             self.path.strip_prefix(refused).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         })
     }
 
-    /// The order with another value in this field.
+    /// Returns the order with another value for this field.
     pub(super) fn changed(&self, order: &Order, zones: &[String]) -> Result<Order, Failure> {
         let mut order = order.clone();
         (self.set)(&mut order.desired, zones)?;
@@ -57,8 +57,8 @@ impl Field {
     }
 }
 
-/// A new field does not compile until it stands here, and then somebody remembers [`all`].
-fn every_field_stands_in_the_table(desired: &Desired) {
+/// Stops compiling when a field is added, as a reminder to extend [`all`].
+fn ensure_all_fields_are_listed(desired: &Desired) {
     let Desired {
         name: _,
         namespace: _,
@@ -105,7 +105,7 @@ macro_rules! fields {
     (@zones) => { _ };
 }
 
-/// Every field there is.
+/// Returns every field.
 pub(super) fn all() -> Vec<Field> {
     let mut fields = fields! {
         "resources.cpu.cores" Resize |desired| desired.cpu.cores = 2;
@@ -130,7 +130,7 @@ pub(super) fn all() -> Vec<Field> {
         "cloudInit.userData" FirstBoot |desired| desired.cloud_init = Some(DesiredCloudInit { user_data: Some("#cloud-config\n".to_owned()), ..no_cloud_init() });
         "cloudInit.networkData" FirstBoot |desired| desired.cloud_init = Some(DesiredCloudInit { network_data: Some("version: 2\n".to_owned()), ..no_cloud_init() });
         "cloudInit.secretRef" FirstBoot |desired| desired.cloud_init = Some(DesiredCloudInit { secret: Some(secret_part()), ..no_cloud_init() });
-        "zone" Once |desired, zones| desired.zone = zones.last().cloned();
+        "zone" Immutable |desired, zones| desired.zone = zones.last().cloned();
         "powerState" Power |desired| desired.power = PowerState::Stopped;
     };
     fields.extend(disk_fields());
@@ -147,12 +147,12 @@ fn disk_fields() -> Vec<Field> {
             data(desired).for_each(|disk| disk.size = size.clone());
         };
         "disks.reclaimPolicy" Policy |desired| data(desired).for_each(|disk| disk.reclaim_policy = ReclaimPolicy::Delete);
-        "disks.storageClass" Once |desired| data(desired).for_each(|disk| disk.storage_class = Some(STORAGE_CLASS.to_owned()));
-        "disks.accessMode" Once |desired| data(desired).for_each(|disk| disk.access_mode = AccessMode::ReadWriteMany);
-        "disks.volumeMode" Once |desired| data(desired).for_each(|disk| disk.volume_mode = VolumeMode::Block);
-        "disks.source.image" Once |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::image("registry.example/disk:1")));
-        "disks.source.url" Once |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::url("https://images.example/disk.img")));
-        "disks.source.claim" Once |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::claim(CLAIM)));
+        "disks.storageClass" Immutable |desired| data(desired).for_each(|disk| disk.storage_class = Some(STORAGE_CLASS.to_owned()));
+        "disks.accessMode" Immutable |desired| data(desired).for_each(|disk| disk.access_mode = AccessMode::ReadWriteMany);
+        "disks.volumeMode" Immutable |desired| data(desired).for_each(|disk| disk.volume_mode = VolumeMode::Block);
+        "disks.source.image" Immutable |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::image("registry.example/disk:1")));
+        "disks.source.url" Immutable |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::url("https://images.example/disk.img")));
+        "disks.source.claim" Immutable |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::claim(CLAIM)));
     }
 }
 
@@ -173,84 +173,89 @@ fn secret_part() -> SecretPart {
     }
 }
 
-/// Two machines that differ in one field have to differ at the provider too.
-pub(super) async fn every_field_is_honoured(harness: &dyn Harness) -> Result<(), Failure> {
+/// Two machines that differ in one field must also differ at the provider.
+pub(super) async fn every_field_is_honored(harness: &dyn Harness) -> Result<(), Failure> {
     let plain = order("one")?;
-    every_field_stands_in_the_table(&plain.desired);
-    let scene = Scene::fresh(harness).await?;
-    scene.make(&plain).await?;
-    let without = told(&scene.things_of(&plain.target).await?);
-    // Placement is the provider's own unless asked for, so it is not in what was given: it has its own rule.
+    ensure_all_fields_are_listed(&plain.desired);
+    let driver = Driver::start(harness).await?;
+    driver.create(&plain).await?;
+    let without = configuration(&driver.resources_of(&plain.target).await?);
+    // Placement is not part of the configuration at the provider; it has its own rule.
     let fields = all().into_iter().filter(|field| field.path != "zone");
-    each(fields, |field| is_honoured(harness, field, &plain, &without)).await
+    each(fields, |field| check_honored(harness, field, &plain, &without)).await
 }
 
-/// What the things were told to be.
-fn told(things: &[Thing]) -> Vec<Value> {
-    things.iter().map(|thing| thing.given.clone()).collect()
+/// Returns the configuration of the resources.
+fn configuration(resources: &[Resource]) -> Vec<Value> {
+    resources.iter().map(|resource| resource.given.clone()).collect()
 }
 
-async fn is_honoured(
+async fn check_honored(
     harness: &dyn Harness,
     field: Field,
     plain: &Order,
     without: &[Value],
 ) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
-    let capabilities = scene.bench.backend().capabilities();
-    let order = field.changed(plain, &scene.bench.zones())?;
+    let driver = Driver::start(harness).await?;
+    let capabilities = driver.testbed.backend().capabilities();
+    let order = field.changed(plain, &driver.testbed.zones())?;
     if field.change == Change::Power {
         if !capabilities.power {
             return Ok(());
         }
-        scene.make(&order).await?;
-        let power = scene.machine(&order).await?.power;
-        return ensure_same("power of a machine made to be off", &power, &Power::Stopped);
+        driver.create(&order).await?;
+        let power = driver.machine(&order).await?.power;
+        return ensure_same("power of a machine created as stopped", &power, &Power::Stopped);
     }
+
     if field.is_refused_by(&capabilities) {
-        let answer = scene.try_create(&order).await;
+        let answer = driver.try_create(&order).await;
         let is_refused = answer.as_ref().is_err_and(|error| error.kind == ErrorKind::Refused);
-        scene.settle().await?;
-        let with = told(&scene.things_of(&order.target).await?);
+        driver.settle().await?;
+        let with = configuration(&driver.resources_of(&order.target).await?);
         return ensure(is_refused || with == without, || {
-            format!("{} is listed as refused and has an effect all the same", field.path)
+            format!("{} is listed as refused but has an effect", field.path)
         });
     }
-    scene.make(&order).await?;
-    let with = told(&scene.things_of(&order.target).await?);
+
+    driver.create(&order).await?;
+    let with = configuration(&driver.resources_of(&order.target).await?);
     ensure(with != without, || {
-        format!("{} is neither given to the provider nor listed as refused", field.path)
+        format!("{} is neither passed to the provider nor listed as refused", field.path)
     })?;
-    let is_current = scene.machine(&order).await?.is_current;
-    ensure(is_current, || format!("a machine just made with {} is not current", field.path))
+    let is_current = driver.machine(&order).await?.is_current;
+    ensure(is_current, || format!("a new machine with {} is not current", field.path))
 }
 
-pub(super) async fn zones_are_honoured(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
-    let capabilities = scene.bench.backend().capabilities();
+pub(super) async fn zones_are_honored(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
+    let capabilities = driver.testbed.backend().capabilities();
     let mut order = order("one")?;
     if !capabilities.zones {
-        let is_told = capabilities.refused_fields.contains(&"zone");
-        return ensure(is_told, || "zones are not honoured and `zone` is not listed as refused".to_owned());
+        let is_listed = capabilities.refused_fields.contains(&"zone");
+        return ensure(is_listed, || {
+            "zones are not supported and `zone` is not listed as refused".to_owned()
+        });
     }
-    let zones = scene.bench.zones();
-    ensure(zones.len() >= 2, || {
-        "the bench has to have two zones for a backend that honours them".to_owned()
-    })?;
+
+    let zones = driver.testbed.zones();
+    ensure(zones.len() >= 2, || "the testbed of a backend with zones needs at least two zones".to_owned())?;
+
     for zone in &zones {
-        let scene = Scene::fresh(harness).await?;
+        let driver = Driver::start(harness).await?;
         order.desired.zone = Some(zone.clone());
-        scene.make(&order).await?;
-        ensure_same("the zone it is in", &scene.machine(&order).await?.zone, &Some(zone.clone()))?;
+        driver.create(&order).await?;
+        ensure_same("zone", &driver.machine(&order).await?.zone, &Some(zone.clone()))?;
     }
-    let before = scene.things().await?;
+
+    let before = driver.resources().await?;
     order.desired.zone = Some("conformance-nowhere".to_owned());
-    let observed = scene.observe(&order).await?;
+    let observed = driver.observe(&order).await?;
     ensure(!observed.problems.is_empty(), || {
-        "an unknown zone is not told as a problem before the machine is made".to_owned()
+        "an unknown zone is not reported as a problem before the machine is created".to_owned()
     })?;
-    let answer = scene.try_create(&order).await;
+    let answer = driver.try_create(&order).await;
     let is_refused = answer.as_ref().is_err_and(|error| error.kind == ErrorKind::Refused);
-    ensure(is_refused, || format!("an unknown zone has to be refused, found {answer:?}"))?;
-    ensure_same("things after it", &scene.things().await?, &before)
+    ensure(is_refused, || format!("expected an unknown zone to be refused, found {answer:?}"))?;
+    ensure_same("resources afterwards", &driver.resources().await?, &before)
 }

@@ -1,4 +1,4 @@
-//! The machines that the rules are tried with.
+//! The machines that the suite creates.
 
 use std::str::FromStr;
 
@@ -8,31 +8,31 @@ use vitistack_types::{
     v1alpha1::{AccessMode, DiskDevice, Domain, NetworkModel, PowerState, ReclaimPolicy, VolumeMode},
 };
 
-use super::{Failure, WorkBenchSnafu};
+use super::{Failure, UseTestbedSnafu};
 use crate::{Order, Target, simulated::faults::mix};
 
-/// The namespace of nearly all machines of the suite.
+/// The namespace of most machines of the suite.
 pub const NAMESPACE: &str = "conformance";
 
-/// Another namespace.
+/// A second namespace.
 pub const OTHER_NAMESPACE: &str = "conformance-other";
 
-/// A storage class that the provider has besides its default one.
+/// A storage class that the provider has in addition to its default one.
 pub const STORAGE_CLASS: &str = "conformance-fast";
 
-/// A volume of somebody else that may be copied.
+/// A foreign volume that can be used as a source.
 pub const CLAIM: &str = "conformance-source";
 
-/// The networks that there are: name, bridge, VLAN.
+/// The networks of the provider: name, bridge, VLAN.
 pub const NETWORKS: [(&str, &str, Option<u16>); 2] =
     [("conformance-a", "br0", None), ("conformance-b", "br1", Some(100))];
 
-/// A value from its text; a text of the suite that does not parse is a fault of the suite.
+/// Parses a value of the suite.
 pub(super) fn parse<Value: FromStr>(text: &str) -> Result<Value, Failure> {
-    text.parse().map_err(|_| WorkBenchSnafu { problem: format!("{text:?} is no such value") }.build())
+    text.parse().map_err(|_| UseTestbedSnafu { problem: format!("{text:?} is not a valid value") }.build())
 }
 
-/// Which machine of the suite: its identity follows from its name and namespace.
+/// Returns the target with this name; its identity is derived from namespace and name.
 pub(super) fn target(namespace: &str, name: &str) -> Target {
     let number = format!("{namespace}/{name}").bytes().fold(0, |number, byte| mix(number ^ u64::from(byte)));
     let uid = format!("c0f0c0f0-0000-4000-8000-{:012x}", number >> 16);
@@ -44,7 +44,7 @@ pub(super) fn target(namespace: &str, name: &str) -> Target {
     }
 }
 
-/// A small machine with two disks, of which the second is to be kept, and one interface.
+/// Returns an order for a small machine with one interface and two disks, the second with reclaim policy Retain.
 pub(super) fn order(name: &str) -> Result<Order, Failure> {
     order_in(NAMESPACE, name)
 }
@@ -84,7 +84,7 @@ pub(super) fn disk(name: &str, size: Size, reclaim_policy: ReclaimPolicy) -> Des
     }
 }
 
-/// An interface on one of [`NETWORKS`].
+/// Returns an interface on one of [`NETWORKS`].
 pub(super) fn interface(name: &str, network: usize) -> DesiredInterface {
     DesiredInterface {
         name: name.to_owned(),

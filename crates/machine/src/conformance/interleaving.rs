@@ -1,4 +1,4 @@
-//! Calls, faults and restarts in an order that only the seed knows, with the rules looked at after each.
+//! Calls, faults and restarts in an order derived from a seed, with invariants checked after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,26 +6,26 @@ use vitistack_plan::machine::{Identity, Power, Support};
 use vitistack_types::v1alpha1::PowerState;
 
 use super::{
-    BreakRuleSnafu, Failure, Fault, Harness, Thing, ThingKind,
+    BreakRuleSnafu, Failure, Fault, Harness, Resource, ResourceKind,
+    driver::{Driver, ensure, ensure_same},
     fields::{self, Change},
     fixture::{order, target},
-    scene::{Scene, ensure, ensure_same},
 };
 use crate::{Order, Part, Update, simulated::faults::mix};
 
-/// Rounds in which a machine has to come to its end once nothing breaks any more on purpose.
+/// The number of rounds within which a machine must reach its desired state after the last fault.
 const ROUNDS: usize = 300;
 
-/// How one run goes.
+/// The parameters of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interleaving {
-    /// Decides every step; the same seed gives the same run.
+    /// Seed of the run; the same seed gives the same run.
     pub seed: u64,
-    /// How many steps.
+    /// Number of steps.
     pub steps: usize,
 }
 
-/// Numbers that follow from a seed.
+/// Deterministic random numbers.
 struct Numbers {
     state: u64,
 }
@@ -38,128 +38,139 @@ impl Numbers {
     }
 }
 
-/// One machine of the run, and what was asked for it.
-struct Actor {
+/// One machine of the run, and what was requested for it.
+struct Subject {
     order: Order,
-    /// Whether its machine was seen whole and its deletion was not asked for since: then it has to be there.
+    /// Whether the machine must exist: it was complete once, and no deletion has been requested since.
     must_exist: bool,
-    /// Somebody else's machine has its name, so that none can be made for it.
+    /// Whether a foreign machine has its name, so that it cannot be created.
     is_blocked: bool,
-    /// Disks whose deletion was asked for.
-    given_up: BTreeSet<String>,
+    /// Disks whose deletion was requested.
+    deleted_disks: BTreeSet<String>,
     restarts: usize,
 }
 
-/// A run.
-struct Play {
-    scene: Scene,
+/// The state of a run.
+struct RandomRun {
+    driver: Driver,
     numbers: Numbers,
-    actors: Vec<Actor>,
-    /// What is not ours, as it was when it came.
-    strangers: Vec<Thing>,
-    /// Volumes of ours that were ever seen and not given up.
+    subjects: Vec<Subject>,
+    /// Foreign resources, which must not change.
+    foreign: Vec<Resource>,
+    /// Disks that were seen and whose deletion was not requested.
     volumes: BTreeMap<Identity, BTreeSet<String>>,
 }
 
-/// What a step may change: everything of this identity, and nothing else.
+/// What a step may change.
 #[derive(Clone, Copy)]
-enum Touches {
+enum Scope {
     Nothing,
-    Actor(usize),
-    /// Time passed until nothing was left to do: every machine may be another, and those that are there are whole.
+    Subject(usize),
+    /// The provider became idle: every machine may have changed, and existing machines are complete.
     Time,
-    /// Somebody else acted.
-    Strangers,
+    /// A third party made a change.
+    ThirdParty,
 }
 
-/// Plays one run. A failure names seed and step, with which it can be repeated.
+/// Executes one run. A failure reports seed and step, so that it can be repeated.
 pub async fn interleave(harness: &dyn Harness, interleaving: Interleaving) -> Result<(), Failure> {
     let Interleaving { seed, steps } = interleaving;
-    let scene = Scene::fresh(harness).await?;
-    scene.inject(Fault::ForeignMachine(target(super::NAMESPACE, "stranger"))).await?;
-    let actors = ["a", "b", "c"].map(|name| {
+    let driver = Driver::start(harness).await?;
+    driver.inject(Fault::ForeignMachine(target(super::NAMESPACE, "foreign"))).await?;
+
+    let subjects = ["a", "b", "c"].map(|name| {
         let order = order(name)?;
-        Ok(Actor { order, must_exist: false, is_blocked: false, given_up: BTreeSet::new(), restarts: 0 })
+        Ok(Subject {
+            order,
+            must_exist: false,
+            is_blocked: false,
+            deleted_disks: BTreeSet::new(),
+            restarts: 0,
+        })
     });
-    let strangers = strangers(&scene.things().await?);
-    let mut play = Play {
-        scene,
+    let foreign = foreign_resources(&driver.resources().await?);
+    let mut run = RandomRun {
+        driver,
         numbers: Numbers { state: seed },
-        actors: actors.into_iter().collect::<Result<_, Failure>>()?,
-        strangers,
+        subjects: subjects.into_iter().collect::<Result<_, Failure>>()?,
+        foreign,
         volumes: BTreeMap::new(),
     };
+
     let mut history = Vec::new();
     for step in 0..steps {
         let at = |failure: &Failure, history: &[String]| Failure::BreakRule {
             found: format!("seed {seed}, step {step}: {failure}\n        after {}", history.join("; ")),
         };
-        let before = play.scene.things().await?;
-        let (words, touches) = play.step().await.map_err(|failure| at(&failure, &history))?;
-        history.push(words);
-        play.look(&before, touches).await.map_err(|failure| at(&failure, &history))?;
+        let before = run.driver.resources().await?;
+        let (description, scope) = run.step().await.map_err(|failure| at(&failure, &history))?;
+        history.push(description);
+        run.check(&before, scope).await.map_err(|failure| at(&failure, &history))?;
     }
-    let end = play.finish().await;
+
+    let end = run.finish().await;
     end.map_err(|failure| Failure::BreakRule {
         found: format!("seed {seed}, at the end: {failure}\n        after {}", history.join("; ")),
     })
 }
 
-fn strangers(things: &[Thing]) -> Vec<Thing> {
-    things.iter().filter(|thing| thing.identity.is_none()).cloned().collect()
+fn foreign_resources(resources: &[Resource]) -> Vec<Resource> {
+    resources.iter().filter(|resource| resource.identity.is_none()).cloned().collect()
 }
 
-impl Play {
-    /// Does one thing. What the backend answers does not matter here: only what there is afterwards does.
-    async fn step(&mut self) -> Result<(String, Touches), Failure> {
-        let number = self.numbers.below(self.actors.len());
+impl RandomRun {
+    /// Executes one step. The answer of the backend does not matter, only the resources afterwards do.
+    async fn step(&mut self) -> Result<(String, Scope), Failure> {
+        let number = self.numbers.below(self.subjects.len());
         let choice = self.numbers.below(100);
-        let name = self.actor(number)?.order.target.name.clone();
-        let (words, touches) = match choice {
-            0..25 => {
-                let order = self.actor(number)?.order.clone();
-                let answer = self.scene.try_create(&order).await;
-                (format!("create {name}: {answer:?}"), Touches::Actor(number))
-            }
-            25..35 => self.change(number).await?,
-            35..50 => self.power(number).await?,
-            50..60 => {
-                let actor = self.actor(number)?;
-                actor.must_exist = false;
-                let target = actor.order.target.clone();
-                let answer = self.scene.try_delete(&target, &Part::Machine).await;
-                (format!("delete {name}: {answer:?}"), Touches::Actor(number))
-            }
-            60..67 => self.give_up_disk(number).await?,
-            67..75 => {
-                let order = self.actor(number)?.order.clone();
-                let observed = self.scene.bench.backend().observe(&order.target, Some(&order)).await;
-                let words = observed
-                    .map_or("failed", |observed| if observed.machine.is_some() { "there" } else { "absent" });
-                (format!("observe {name}: {words}"), Touches::Nothing)
-            }
-            75..87 => {
-                self.scene.settle().await?;
-                ("settle".to_owned(), Touches::Time)
-            }
-            87..96 => self.fault(number).await?,
-            _ => {
-                self.scene.bench.restart().await?;
-                ("restart the backend".to_owned(), Touches::Nothing)
-            }
-        };
-        Ok((words, touches))
+        let name = self.subject(number)?.order.target.name.clone();
+        let step =
+            match choice {
+                0..25 => {
+                    let order = self.subject(number)?.order.clone();
+                    let answer = self.driver.try_create(&order).await;
+                    (format!("create {name}: {answer:?}"), Scope::Subject(number))
+                }
+                25..35 => self.change(number).await?,
+                35..50 => self.power(number).await?,
+                50..60 => {
+                    let subject = self.subject(number)?;
+                    subject.must_exist = false;
+                    let target = subject.order.target.clone();
+                    let answer = self.driver.try_delete(&target, &Part::Machine).await;
+                    (format!("delete {name}: {answer:?}"), Scope::Subject(number))
+                }
+                60..67 => self.delete_disk(number).await?,
+                67..75 => {
+                    let order = self.subject(number)?.order.clone();
+                    let observed = self.driver.testbed.backend().observe(&order.target, Some(&order)).await;
+                    let result = observed.map_or("failed", |observed| {
+                        if observed.machine.is_some() { "exists" } else { "absent" }
+                    });
+                    (format!("observe {name}: {result}"), Scope::Nothing)
+                }
+                75..87 => {
+                    self.driver.settle().await?;
+                    ("settle".to_owned(), Scope::Time)
+                }
+                87..96 => self.fault(number).await?,
+                _ => {
+                    self.driver.testbed.restart().await?;
+                    ("restart the backend".to_owned(), Scope::Nothing)
+                }
+            };
+        Ok(step)
     }
 
-    fn actor(&mut self, number: usize) -> Result<&mut Actor, Failure> {
-        self.actors
+    fn subject(&mut self, number: usize) -> Result<&mut Subject, Failure> {
+        self.subjects
             .get_mut(number)
-            .ok_or_else(|| BreakRuleSnafu { found: "the suite lost one of its actors" }.build())
+            .ok_or_else(|| BreakRuleSnafu { found: "the suite has no subject with this number" }.build())
     }
 
-    /// Changes the order by one field and asks for it.
-    async fn change(&mut self, number: usize) -> Result<(String, Touches), Failure> {
-        let capabilities = self.scene.bench.backend().capabilities();
+    /// Changes one field of the order and requests the update.
+    async fn change(&mut self, number: usize) -> Result<(String, Scope), Failure> {
+        let capabilities = self.driver.testbed.backend().capabilities();
         let mut fields = fields::all();
         fields.retain(|field| {
             let support = match field.change {
@@ -169,156 +180,169 @@ impl Play {
                 Change::Interfaces => capabilities.change_interfaces,
                 Change::Hardware => capabilities.change_hardware,
                 Change::Policy | Change::FirstBoot => Support::InPlace,
-                Change::Once | Change::Power => Support::Never,
+                Change::Immutable | Change::Power => Support::Never,
             };
             support != Support::Never && !field.is_refused_by(&capabilities)
         });
+
         let chosen = self.numbers.below(fields.len());
-        let order = self.actor(number)?.order.clone();
-        let Some(field) = fields.get(chosen) else { return Ok(("nothing".to_owned(), Touches::Nothing)) };
+        let order = self.subject(number)?.order.clone();
+        let Some(field) = fields.get(chosen) else { return Ok(("nothing".to_owned(), Scope::Nothing)) };
+
         let mut changed = field.changed(&order, &[])?;
-        // The same field may be chosen twice; a second disk or interface of one name is no order.
+        // A field may be chosen twice; a second disk or interface with the same name is not a valid order.
         changed.desired.disks.dedup_by(|one, other| one.name == other.name);
         changed.desired.interfaces.dedup_by(|one, other| one.name == other.name);
-        self.actor(number)?.order = changed.clone();
-        let answer = self.scene.try_update(&changed, &Update::Specification).await;
-        Ok((format!("change {} of {}: {answer:?}", field.path, order.target.name), Touches::Actor(number)))
+        self.subject(number)?.order = changed.clone();
+        let answer = self.driver.try_update(&changed, &Update::Specification).await;
+        Ok((format!("change {} of {}: {answer:?}", field.path, order.target.name), Scope::Subject(number)))
     }
 
-    async fn power(&mut self, number: usize) -> Result<(String, Touches), Failure> {
-        let can_stop = self.scene.bench.backend().capabilities().power;
+    async fn power(&mut self, number: usize) -> Result<(String, Scope), Failure> {
+        let can_stop = self.driver.testbed.backend().capabilities().power;
         let choice = self.numbers.below(3);
-        let actor = self.actor(number)?;
+        let subject = self.subject(number)?;
         let update = match choice {
             0 => Update::Start,
             1 if can_stop => Update::Stop,
             _ => {
-                actor.restarts += 1;
-                // Every second time the request before comes again.
-                Update::Restart { request: format!("request-{}", actor.restarts / 2) }
+                subject.restarts += 1;
+                // Every second request repeats the previous one.
+                Update::Restart { request: format!("request-{}", subject.restarts / 2) }
             }
         };
-        let order = actor.order.clone();
-        let answer = self.scene.try_update(&order, &update).await;
-        Ok((format!("{update:?} {}: {answer:?}", order.target.name), Touches::Actor(number)))
+        let order = subject.order.clone();
+        let answer = self.driver.try_update(&order, &update).await;
+        Ok((format!("{update:?} {}: {answer:?}", order.target.name), Scope::Subject(number)))
     }
 
-    /// Asks for the deletion of one volume, as a controller may: only when it saw that there is no machine.
-    async fn give_up_disk(&mut self, number: usize) -> Result<(String, Touches), Failure> {
-        let target = self.actor(number)?.order.target.clone();
-        let observed = self.scene.bench.backend().observe(&target, None).await;
+    /// Requests the deletion of one disk, as a controller does: only after it observed that there is no machine.
+    async fn delete_disk(&mut self, number: usize) -> Result<(String, Scope), Failure> {
+        let target = self.subject(number)?.order.target.clone();
+        let observed = self.driver.testbed.backend().observe(&target, None).await;
         let Some(observed) = observed.ok().filter(|seen| seen.machine.is_none() && seen.task.is_none())
         else {
-            return Ok((format!("keep the disks of {}", target.name), Touches::Nothing));
+            return Ok((format!("retain the disks of {}", target.name), Scope::Nothing));
         };
         let chosen = self.numbers.below(observed.disks.len());
         let Some(disk) = observed.disks.get(chosen).map(|disk| disk.name.clone()) else {
-            return Ok((format!("no disks of {}", target.name), Touches::Nothing));
+            return Ok((format!("no disks of {}", target.name), Scope::Nothing));
         };
-        self.actor(number)?.given_up.insert(disk.clone());
-        let answer = self.scene.try_delete(&target, &Part::Disks(vec![disk.clone()])).await;
-        Ok((format!("delete disk {disk} of {}: {answer:?}", target.name), Touches::Actor(number)))
+        self.subject(number)?.deleted_disks.insert(disk.clone());
+        let answer = self.driver.try_delete(&target, &Part::Disks(vec![disk.clone()])).await;
+        Ok((format!("delete disk {disk} of {}: {answer:?}", target.name), Scope::Subject(number)))
     }
 
-    async fn fault(&mut self, number: usize) -> Result<(String, Touches), Failure> {
+    async fn fault(&mut self, number: usize) -> Result<(String, Scope), Failure> {
         let choice = self.numbers.below(12);
-        let target = self.actor(number)?.order.target.clone();
+        let target = self.subject(number)?.order.target.clone();
         let fault = match choice {
             0..4 => Fault::LoseNextReply,
             4..8 => Fault::FailNextTask,
             8 => Fault::Unreachable(true),
             9 | 10 => Fault::Unreachable(false),
-            _ if self.scene.machines_of(&target).await?.is_empty() => Fault::Unreachable(false),
+            _ if self.driver.machines_of(&target).await?.is_empty() => Fault::Unreachable(false),
             _ => Fault::Replace(target),
         };
-        let words = format!("fault {fault:?}");
+
+        let description = format!("fault {fault:?}");
         let is_replaced = matches!(fault, Fault::Replace(_));
-        self.scene.inject(fault).await?;
+        self.driver.inject(fault).await?;
         if is_replaced {
-            let actor = self.actor(number)?;
-            actor.must_exist = false;
-            actor.is_blocked = true;
-            self.strangers = strangers(&self.scene.things().await?);
-            return Ok((words, Touches::Strangers));
+            let subject = self.subject(number)?;
+            subject.must_exist = false;
+            subject.is_blocked = true;
+            self.foreign = foreign_resources(&self.driver.resources().await?);
+            return Ok((description, Scope::ThirdParty));
         }
-        Ok((words, Touches::Nothing))
+        Ok((description, Scope::Nothing))
     }
 
-    /// Looks at every rule.
-    async fn look(&mut self, before: &[Thing], touches: Touches) -> Result<(), Failure> {
-        let things = self.scene.things().await?;
-        ensure_same("what is not ours", &strangers(&things), &self.strangers)?;
-        let has_settled = matches!(touches, Touches::Time);
-        for (number, actor) in self.actors.iter_mut().enumerate() {
-            let identity = &actor.order.target.identity;
-            let of = |things: &[Thing]| {
-                let ours = things.iter().filter(|thing| thing.identity.as_ref() == Some(identity));
-                ours.map(|thing| (thing.kind, thing.id.clone(), thing.disk.clone(), thing.given.clone()))
-                    .collect::<Vec<_>>()
+    /// Checks the invariants.
+    async fn check(&mut self, before: &[Resource], scope: Scope) -> Result<(), Failure> {
+        let resources = self.driver.resources().await?;
+        ensure_same("foreign resources", &foreign_resources(&resources), &self.foreign)?;
+        let has_settled = matches!(scope, Scope::Time);
+        for (number, subject) in self.subjects.iter_mut().enumerate() {
+            let identity = &subject.order.target.identity;
+            let of = |resources: &[Resource]| {
+                let ours = resources.iter().filter(|resource| resource.identity.as_ref() == Some(identity));
+                ours.map(|resource| {
+                    (resource.kind, resource.id.clone(), resource.disk.clone(), resource.given.clone())
+                })
+                .collect::<Vec<_>>()
             };
-            let now = of(&things);
-            let name = &actor.order.target.name;
-            let is_bystander = match touches {
-                Touches::Nothing => true,
-                Touches::Actor(acting) => acting != number,
-                Touches::Time | Touches::Strangers => false,
+            let now = of(&resources);
+            let name = &subject.order.target.name;
+            let is_bystander = match scope {
+                Scope::Nothing => true,
+                Scope::Subject(acting) => acting != number,
+                Scope::Time | Scope::ThirdParty => false,
             };
             ensure(!is_bystander || now == of(before), || {
-                format!("{name} was changed by a call about another")
+                format!("{name} was changed by a step that concerns another machine")
             })?;
-            let machines = now.iter().filter(|(kind, ..)| *kind == ThingKind::Machine).count();
+
+            let machines = now.iter().filter(|(kind, ..)| *kind == ResourceKind::Machine).count();
             ensure(machines <= 1, || format!("{machines} machines carry the identity of {name}"))?;
-            ensure(machines == 1 || !actor.must_exist, || {
-                format!("the machine of {name} is gone, and nobody asked")
+            ensure(machines == 1 || !subject.must_exist, || {
+                format!("the machine of {name} was deleted without a request")
             })?;
+
             let disks: BTreeSet<String> = now.iter().filter_map(|(_, _, disk, _)| disk.clone()).collect();
             let seen = self.volumes.entry(identity.clone()).or_default();
-            seen.retain(|disk| !actor.given_up.contains(disk));
+            seen.retain(|disk| !subject.deleted_disks.contains(disk));
             ensure(seen.is_subset(&disks), || {
                 format!(
-                    "volumes of {name} are gone, and nobody asked: there were {seen:?}, there are {disks:?}"
+                    "volumes of {name} were deleted without a request: expected {seen:?}, found {disks:?}"
                 )
             })?;
-            // What is gone was deleted as asked: should it be made anew, it counts again.
-            actor.given_up.retain(|disk| disks.contains(disk));
+
+            // A disk that was deleted as requested counts again when it is recreated.
+            subject.deleted_disks.retain(|disk| disks.contains(disk));
             seen.extend(disks);
-            if has_settled && machines == 1 && !actor.is_blocked {
-                // A delete that was asked for and failed leaves the machine; it has to stay until it is asked for again.
-                actor.must_exist = true;
+            if has_settled && machines == 1 && !subject.is_blocked {
+                // A failed deletion leaves the machine, which must exist until its deletion is requested again.
+                subject.must_exist = true;
             }
         }
         Ok(())
     }
 
-    /// Lets nothing more go wrong on purpose, brings every machine up and then everything down.
+    /// Ends all faults, brings every machine up, and then deletes everything.
     async fn finish(&mut self) -> Result<(), Failure> {
-        self.scene.inject(Fault::Unreachable(false)).await?;
-        for number in 0..self.actors.len() {
-            let actor = self.actor(number)?;
-            actor.order.desired.power = PowerState::Running;
-            let (order, is_blocked) = (actor.order.clone(), actor.is_blocked);
+        self.driver.inject(Fault::Unreachable(false)).await?;
+        for number in 0..self.subjects.len() {
+            let subject = self.subject(number)?;
+            subject.order.desired.power = PowerState::Running;
+            let (order, is_blocked) = (subject.order.clone(), subject.is_blocked);
             if !is_blocked {
                 self.bring_up(&order).await?;
                 let wanted: BTreeSet<String> =
                     order.desired.disks.iter().map(|disk| disk.name.clone()).collect();
-                let disks: BTreeSet<String> = self.scene.disks_of(&order.target).await?.into_iter().collect();
-                ensure(wanted.is_subset(&disks), || format!("{} lacks disks: {disks:?}", order.target.name))?;
+                let disks: BTreeSet<String> =
+                    self.driver.disks_of(&order.target).await?.into_iter().collect();
+                ensure(wanted.is_subset(&disks), || {
+                    format!("{} does not have all disks: {disks:?}", order.target.name)
+                })?;
             }
         }
-        for number in 0..self.actors.len() {
-            let target = self.actor(number)?.order.target.clone();
+
+        for number in 0..self.subjects.len() {
+            let target = self.subject(number)?.order.target.clone();
             self.bring_down(&target).await?;
         }
-        let left = self.scene.things().await?;
-        ensure_same("what is left when everything of ours is deleted", &left, &self.strangers)
+
+        let left = self.driver.resources().await?;
+        ensure_same("resources after everything was deleted", &left, &self.foreign)
     }
 
-    /// What a controller does: observe, then the one thing that is missing.
+    /// Acts as a controller: observes, then does the next missing step.
     async fn bring_up(&self, order: &Order) -> Result<(), Failure> {
         let mut last = String::new();
         for _ in 0..ROUNDS {
-            self.scene.settle().await?;
-            let observed = match self.scene.bench.backend().observe(&order.target, Some(order)).await {
+            self.driver.settle().await?;
+            let observed = match self.driver.testbed.backend().observe(&order.target, Some(order)).await {
                 Ok(observed) => observed,
                 Err(error) => {
                     last = error.to_string();
@@ -326,23 +350,23 @@ impl Play {
                 }
             };
             let answer = match &observed.machine {
-                None => self.scene.try_create(order).await,
+                None => self.driver.try_create(order).await,
                 Some(machine) if !machine.is_current => {
-                    self.scene.try_update(order, &Update::Specification).await
+                    self.driver.try_update(order, &Update::Specification).await
                 }
                 Some(machine) if machine.power == Power::Running => return Ok(()),
-                Some(_) => self.scene.try_update(order, &Update::Start).await,
+                Some(_) => self.driver.try_update(order, &Update::Start).await,
             };
             last = format!("{answer:?}");
         }
-        BreakRuleSnafu { found: format!("{} does not come up: {last}", order.target.name) }.fail()
+        BreakRuleSnafu { found: format!("{} does not start: {last}", order.target.name) }.fail()
     }
 
     async fn bring_down(&self, target: &crate::Target) -> Result<(), Failure> {
         let mut last = String::new();
         for _ in 0..ROUNDS {
-            self.scene.settle().await?;
-            let observed = match self.scene.bench.backend().observe(target, None).await {
+            self.driver.settle().await?;
+            let observed = match self.driver.testbed.backend().observe(target, None).await {
                 Ok(observed) => observed,
                 Err(error) => {
                     last = error.to_string();
@@ -350,15 +374,15 @@ impl Play {
                 }
             };
             let answer = if observed.machine.is_some() {
-                self.scene.try_delete(target, &Part::Machine).await
+                self.driver.try_delete(target, &Part::Machine).await
             } else if observed.disks.is_empty() {
                 return Ok(());
             } else {
                 let disks = observed.disks.into_iter().map(|disk| disk.name).collect();
-                self.scene.try_delete(target, &Part::Disks(disks)).await
+                self.driver.try_delete(target, &Part::Disks(disks)).await
             };
             last = format!("{answer:?}");
         }
-        BreakRuleSnafu { found: format!("{} does not go: {last}", target.name) }.fail()
+        BreakRuleSnafu { found: format!("{} is not deleted: {last}", target.name) }.fail()
     }
 }

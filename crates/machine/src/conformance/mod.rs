@@ -1,16 +1,16 @@
-//! The rules that every machine backend keeps, as checks that can be run on any of them.
+//! The conformance suite: the rules that every machine backend must follow, as executable checks.
 //!
-//! A backend's tests implement [`Harness`] and [`Bench`] for a provider that can be broken on purpose, and run [`run`] and
-//! [`interleave`]. Nothing is skipped: a bench that lacks a hook fails the rules that need it. The contract in prose is
+//! The tests of a backend implement [`Harness`] and [`Testbed`] for a provider with fault injection, and call [`run`] and
+//! [`interleave`]. Nothing is skipped: a testbed without a hook fails the rules that need it. The contract in prose is
 //! docs/contracts/machine.md.
 
 mod changes;
+mod driver;
 mod fields;
 mod fixture;
 mod interleaving;
 mod ownership;
 mod refusals;
-mod scene;
 
 use std::fmt;
 
@@ -25,127 +25,126 @@ use crate::{Backend, BackendError, Target};
 pub use fixture::{CLAIM, NAMESPACE, NETWORKS, OTHER_NAMESPACE, STORAGE_CLASS};
 pub use interleaving::{Interleaving, interleave};
 
-/// Why a rule was not shown to be kept.
+/// Why a check failed.
 #[derive(Debug, Snafu)]
 #[snafu(visibility(pub))]
 pub enum Failure {
-    /// The rule is broken.
+    /// The backend breaks the rule.
     #[snafu(display("{found}"))]
     BreakRule {
-        /// What was found, and what was to be found.
+        /// What was found and what was expected.
         found: String,
     },
-    /// A call failed that had no reason to.
+    /// A call failed unexpectedly.
     #[snafu(display("failed to {action}: {source} ({:?})", source.kind))]
     CallBackend {
-        /// What was called.
+        /// The call.
         action: String,
-        /// What it answered.
+        /// The error it returned.
         source: BackendError,
     },
-    /// The bench cannot do what the rule needs.
-    #[snafu(display(
-        "failed to {hook}: the bench lacks this hook, so that the rule cannot be shown to be kept"
-    ))]
+    /// The testbed lacks a hook that the rule needs.
+    #[snafu(display("failed to {hook}: the testbed lacks this hook, so the rule cannot be checked"))]
     LackHook {
-        /// What it should be able to do.
+        /// What the hook does.
         hook: &'static str,
     },
-    /// The bench itself failed.
-    #[snafu(display("failed to work the bench: {problem}"))]
-    WorkBench {
-        /// What happened.
+    /// The testbed itself failed.
+    #[snafu(display("failed to use the testbed: {problem}"))]
+    UseTestbed {
+        /// The problem.
         problem: String,
     },
 }
 
-/// Sets up backends to be tested.
+/// Starts testbeds.
 #[async_trait]
 pub trait Harness: Send + Sync {
-    /// A provider with nothing of ours in it and a backend that talks to it. It has the storage class [`STORAGE_CLASS`] besides its
-    /// default one, the networks [`NETWORKS`], room for ten small machines, and a volume [`CLAIM`] in [`NAMESPACE`] that belongs to somebody else.
-    async fn fresh(&self) -> Result<Box<dyn Bench>, Failure>;
+    /// Returns an empty provider and a backend that talks to it. The provider has the storage class [`STORAGE_CLASS`] in
+    /// addition to its default one, the networks [`NETWORKS`], capacity for ten small machines, and a foreign volume
+    /// [`CLAIM`] in [`NAMESPACE`].
+    async fn testbed(&self) -> Result<Box<dyn Testbed>, Failure>;
 }
 
-/// One provider with a backend, and the means to look behind it and to break it.
+/// A provider with a backend, direct access to the provider, and fault injection.
 #[async_trait]
-pub trait Bench: Send + Sync {
-    /// The backend under test.
+pub trait Testbed: Send + Sync {
+    /// Returns the backend under test.
     fn backend(&self) -> &dyn Backend;
 
-    /// Zones of the provider; at least two if the backend says that it honours zones.
+    /// Returns the zones of the provider; at least two if the backend supports zones.
     fn zones(&self) -> Vec<String>;
 
-    /// Every machine and volume there is, also what is not ours, read from the provider and not through the backend.
-    async fn things(&self) -> Result<Vec<Thing>, Failure>;
+    /// Returns all machines and volumes, foreign ones too, as read from the provider and not through the backend.
+    async fn resources(&self) -> Result<Vec<Resource>, Failure>;
 
-    /// Lets time pass until the provider has nothing left to do.
+    /// Waits until the provider is idle.
     async fn settle(&self) -> Result<(), Failure>;
 
-    /// Breaks something, or does something behind the backend's back.
+    /// Injects a fault, or a change by a third party.
     async fn inject(&self, fault: &Fault) -> Result<(), Failure>;
 
-    /// Ends the backend as if its process had died, and starts it again.
+    /// Kills the backend as in a crash and starts it again.
     async fn restart(&mut self) -> Result<(), Failure>;
 }
 
-/// Something that goes wrong.
+/// A fault, or a change by a third party.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The next changing request is carried out without an answer.
+    /// The next changing request is carried out, but its reply is lost.
     LoseNextReply,
-    /// The next task, or the next changing request where the provider has no tasks, fails.
+    /// The next task fails, or the next changing request if the provider has no tasks.
     FailNextTask,
-    /// The provider does not answer, until told otherwise.
+    /// Whether the provider is unreachable.
     Unreachable(bool),
-    /// The provider does not accept the credentials, until told otherwise.
+    /// Whether the provider rejects the credentials.
     Unauthenticated(bool),
-    /// Somebody else makes a machine where the target's would be.
+    /// A third party creates a machine with the name of the target.
     ForeignMachine(Target),
-    /// Somebody else makes a volume where that of this disk of the target would be.
+    /// A third party creates a volume with the name of the volume of this disk.
     ForeignVolume(Target, String),
-    /// Somebody deletes the target's machine and makes another that gets the same name and the same number.
+    /// A third party replaces the machine of the target with another one that has the same name and ID.
     Replace(Target),
 }
 
-/// What a thing is.
+/// The kind of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ThingKind {
+pub enum ResourceKind {
     /// A machine.
     Machine,
     /// A volume.
     Volume,
 }
 
-/// A real thing, as somebody at the provider's own console would see it.
+/// A machine or volume as the provider itself shows it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Thing {
-    /// What it is.
-    pub kind: ThingKind,
-    /// The provider's own name or number for it.
+pub struct Resource {
+    /// Its kind.
+    pub kind: ResourceKind,
+    /// The provider's name or ID for it.
     pub id: String,
-    /// The identity it carries; none if it is not ours.
+    /// The identity it carries; none if it is foreign.
     pub identity: Option<Identity>,
-    /// Name of the disk, for a volume of ours.
+    /// The name of the disk, for a volume with an identity.
     pub disk: Option<String>,
-    /// Everything it was told to be, without what the provider makes up: numbers, times, addresses, placement.
+    /// Its configuration, without what the provider assigns: IDs, times, addresses, placement.
     pub given: Value,
-    /// What of it is in effect: for a machine what it runs with and null while it is off, for a volume what it is and, where
-    /// disks change with a restart, null while no running machine uses it.
+    /// The configuration in effect: of a machine what it runs with, null while it is stopped; of a volume its state, null
+    /// while no running machine uses it if disks change at a restart.
     pub effective: Value,
-    /// Changes with every start of a machine, and only then.
+    /// A value that changes with every start of a machine, and only then.
     pub incarnation: String,
 }
 
 type Run = for<'harness> fn(&'harness dyn Harness) -> BoxFuture<'harness, Result<(), Failure>>;
 
-/// One rule.
+/// The check of one rule.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// Name, for lists.
+    /// The name of the check.
     pub name: &'static str,
-    /// The rule in a sentence.
-    pub sentence: &'static str,
+    /// The rule.
+    pub rule: &'static str,
     run: Run,
 }
 
@@ -156,56 +155,56 @@ impl fmt::Debug for Check {
 }
 
 macro_rules! checks {
-    ($($module:ident :: $name:ident: $sentence:literal,)*) => {
-        /// Every rule.
+    ($($module:ident :: $name:ident: $rule:literal,)*) => {
+        /// All checks.
         pub const CHECKS: &[Check] = &[$(Check {
             name: stringify!($name),
-            sentence: $sentence,
+            rule: $rule,
             run: |harness| Box::pin($module::$name(harness)),
         },)*];
     };
 }
 
 checks! {
-    ownership::create_is_idempotent: "Create makes one machine for an identity, however often it is called.",
-    ownership::lost_reply_makes_no_second_machine: "A create that succeeded unheard is found and not repeated.",
-    ownership::failed_create_is_made_good: "A create that failed is made good by the next one, and leaves nothing double.",
-    ownership::failed_task_is_told: "A task that failed is told, also after a restart, until one for the same identity succeeds.",
-    ownership::restart_forgets_nothing: "The backend keeps nothing that the end of its process would lose.",
-    ownership::identity_counts_and_not_the_uid: "A Machine that was restored has another UID and still the same machine.",
-    ownership::namespaces_keep_names_apart: "Two machines of one name in two namespaces are two machines.",
-    ownership::other_namespaces_get_nothing: "What was made for a Machine of one namespace is never given to one of another, whatever identity it carries.",
-    ownership::delete_hits_no_other_machine: "A machine that got the number and the name of ours is neither changed nor deleted.",
-    ownership::delete_of_what_is_absent_is_done: "What is not there is deleted already.",
-    ownership::delete_survives_faults: "A delete whose reply was lost, or that failed, can be asked again.",
-    ownership::volumes_go_only_on_request: "Volumes outlive their machine until their deletion is asked for, one by one.",
-    ownership::kept_volume_is_used_again: "A machine made anew gets the volumes that carry its identity.",
-    ownership::foreign_machine_blocks: "A machine of the right name that is not ours blocks, and is never touched.",
-    ownership::foreign_volume_blocks: "A volume of the right name that is not ours blocks, and is never touched.",
-    refusals::observe_changes_nothing: "Observing changes nothing, whatever there is to see.",
-    refusals::unreachable_is_told: "A provider that does not answer is told as such, and nothing changes.",
-    refusals::unauthenticated_is_told: "Credentials that are not accepted are told as such, and nothing changes.",
-    refusals::secrets_do_not_print: "Nothing that is returned prints the content of a secret.",
-    changes::observation_is_true: "What is observed is what is there: processors, memory, disks with size, state and policy.",
-    changes::capabilities_are_honest: "Each kind of change takes effect as the capabilities say, and a restart that is needed is told.",
-    changes::removed_disk_is_kept: "A disk that was removed is detached, and its volume stays until its deletion is asked for.",
-    changes::current_follows_the_order: "A machine is current until the order changes, and again after it was updated.",
-    changes::failed_update_is_made_good: "An update that failed or whose reply was lost can be asked again.",
-    changes::power_is_idempotent: "Start and stop do what they say once, and nothing when it is so already.",
-    changes::restart_happens_once: "A restart happens once for each request.",
-    fields::every_field_is_honoured: "Every field is given to the provider or listed as refused.",
-    fields::zones_are_honoured: "A machine is in the zone that was asked for, and an unknown zone is refused.",
+    ownership::create_is_idempotent: "Create creates one machine per identity, however often it is called.",
+    ownership::lost_reply_creates_no_duplicate: "After a lost reply to create, the machine is found and not duplicated.",
+    ownership::failed_create_can_be_retried: "A failed create can be retried and leaves no duplicates.",
+    ownership::failed_task_is_reported: "A failed task is reported, also after a restart, until a task for the same identity succeeds.",
+    ownership::backend_restart_loses_nothing: "The backend has no state that is lost when its process ends.",
+    ownership::identity_matters_and_not_the_uid: "A restored Machine has another UID and still the same backing machine.",
+    ownership::names_are_scoped_to_namespaces: "Two Machines with the same name in different namespaces have different backing machines.",
+    ownership::other_namespaces_have_no_access: "What was created for a Machine in one namespace is never given to a Machine in another one, whatever its identity.",
+    ownership::replaced_machine_is_not_touched: "A machine with the ID and name of a replaced one, but another identity, is neither changed nor deleted.",
+    ownership::delete_of_absent_parts_is_done: "Deleting what does not exist is done immediately.",
+    ownership::failed_delete_can_be_retried: "A delete that failed, or whose reply was lost, can be retried.",
+    ownership::volumes_are_deleted_only_on_request: "Volumes outlive their machine until their deletion is requested, each by name.",
+    ownership::retained_volumes_are_reused: "A recreated machine gets the volumes that carry its identity.",
+    ownership::foreign_machine_blocks_creation: "A foreign machine with the same name blocks creation and is never touched.",
+    ownership::foreign_volume_blocks_creation: "A foreign volume with the same name blocks creation and is never touched.",
+    refusals::observe_changes_nothing: "Observe never changes anything.",
+    refusals::unreachable_is_reported: "A provider that does not reply is reported as unreachable, and nothing changes.",
+    refusals::unauthenticated_is_reported: "Rejected credentials are reported as such, and nothing changes.",
+    refusals::secrets_are_not_printed: "No returned value prints the content of a secret.",
+    changes::observation_is_accurate: "Observe reports the actual CPUs, memory and disks with size, state and reclaim policy.",
+    changes::capabilities_are_accurate: "Each kind of change takes effect as stated in the capabilities, and a required restart is reported.",
+    changes::removed_disk_is_detached_and_retained: "A removed disk is detached, and its volume is retained until its deletion is requested.",
+    changes::is_current_follows_the_order: "A machine is current until the order changes, and again after it was updated.",
+    changes::failed_update_can_be_retried: "An update that failed, or whose reply was lost, can be retried.",
+    changes::power_is_idempotent: "Start and stop act once, and do nothing if the machine is already running or stopped.",
+    changes::restart_happens_once: "A restart happens once per request.",
+    fields::every_field_is_honored: "Every field is passed to the provider or listed as refused.",
+    fields::zones_are_honored: "A machine is placed in the requested zone, and an unknown zone is refused.",
 }
 
-/// What came of the checks.
+/// The results of all checks.
 #[derive(Debug)]
 pub struct Report {
-    /// Each rule with what came of it.
+    /// Each check with its result.
     pub results: Vec<(Check, Result<(), Failure>)>,
 }
 
 impl Report {
-    /// Whether every rule is kept.
+    /// Whether all checks passed.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.results.iter().all(|(_, result)| result.is_ok())
@@ -216,9 +215,9 @@ impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (check, result) in &self.results {
             match result {
-                Ok(()) => writeln!(formatter, "kept    {}", check.name)?,
+                Ok(()) => writeln!(formatter, "pass  {}", check.name)?,
                 Err(failure) => {
-                    writeln!(formatter, "BROKEN  {}: {}\n        {failure}", check.name, check.sentence)?;
+                    writeln!(formatter, "FAIL  {}: {}\n      {failure}", check.name, check.rule)?;
                 }
             }
         }
@@ -226,8 +225,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs every check, each on fresh benches, a few at a time.
+/// Runs every check, each on its own testbeds, a few at a time.
 pub async fn run(harness: &dyn Harness) -> Report {
-    let tried = stream::iter(CHECKS).map(|check| async move { (*check, (check.run)(harness).await) });
-    Report { results: tried.buffered(scene::AT_A_TIME).collect().await }
+    let results = stream::iter(CHECKS).map(|check| async move { (*check, (check.run)(harness).await) });
+    Report { results: results.buffered(driver::CONCURRENCY).collect().await }
 }

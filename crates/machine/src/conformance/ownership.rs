@@ -1,281 +1,308 @@
-//! Rules about whose a thing is: one machine for an identity, and nothing of anybody else's.
+//! Rules about ownership: one machine per identity, and no access to what has another identity.
 
 use super::{
     Failure, Fault, Harness, OTHER_NAMESPACE,
+    driver::{Driver, deletions, ensure, ensure_same, updates},
     fixture::{order, order_in},
-    scene::{Scene, deletions, ensure, ensure_same, updates},
 };
 use crate::{ErrorKind, Order, Part, Progress};
 
 pub(super) async fn create_is_idempotent(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
+    let driver = Driver::start(harness).await?;
     let order = order("one")?;
-    // Twice before anything had the time to happen, and again afterwards.
+    // Twice before the provider can finish, and again afterwards.
     for _ in 0..2 {
-        let _ = scene.try_create(&order).await;
+        let _ = driver.try_create(&order).await;
     }
-    scene.make(&order).await?;
-    scene.ensure_one(&order).await?;
-    let before = scene.things().await?;
-    scene.make(&order).await?;
-    ensure_same("things after one more create", &scene.things().await?, &before)
+    driver.create(&order).await?;
+    driver.ensure_one(&order).await?;
+    let before = driver.resources().await?;
+    driver.create(&order).await?;
+    ensure_same("resources after another create", &driver.resources().await?, &before)
 }
 
-pub(super) async fn lost_reply_makes_no_second_machine(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
+pub(super) async fn lost_reply_creates_no_duplicate(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
     let order = order("one")?;
-    scene.inject(Fault::LoseNextReply).await?;
-    let answer = scene.try_create(&order).await;
+    driver.inject(Fault::LoseNextReply).await?;
+    let answer = driver.try_create(&order).await;
     let kind = answer.as_ref().err().map(|error| error.kind);
     ensure(kind == Some(ErrorKind::Unreachable), || {
-        format!("a lost reply has to be told as Unreachable, found {answer:?}")
+        format!("expected a lost reply to be reported as Unreachable, found {answer:?}")
     })?;
-    scene.make(&order).await?;
-    scene.ensure_one(&order).await
+    driver.create(&order).await?;
+    driver.ensure_one(&order).await
 }
 
-pub(super) async fn failed_create_is_made_good(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
+pub(super) async fn failed_create_can_be_retried(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
     let order = order("one")?;
-    scene.inject(Fault::FailNextTask).await?;
-    let _ = scene.try_create(&order).await;
-    scene.settle().await?;
-    scene.make(&order).await?;
-    scene.ensure_one(&order).await
+    driver.inject(Fault::FailNextTask).await?;
+    let _ = driver.try_create(&order).await;
+    driver.settle().await?;
+    driver.create(&order).await?;
+    driver.ensure_one(&order).await
 }
 
-pub(super) async fn failed_task_is_told(harness: &dyn Harness) -> Result<(), Failure> {
-    let mut scene = Scene::fresh(harness).await?;
+pub(super) async fn failed_task_is_reported(harness: &dyn Harness) -> Result<(), Failure> {
+    let mut driver = Driver::start(harness).await?;
     let (order, other) = (order("one")?, order("two")?);
-    scene.make(&other).await?;
-    scene.inject(Fault::FailNextTask).await?;
-    let answer = scene.try_create(&order).await;
-    scene.settle().await?;
-    // Where the provider has no tasks, the call itself has failed and has told it.
+    driver.create(&other).await?;
+    driver.inject(Fault::FailNextTask).await?;
+    let answer = driver.try_create(&order).await;
+    driver.settle().await?;
+
+    // If the provider has no tasks, the call itself reported the failure.
     if answer.is_ok() {
-        let told = scene.observe(&order).await?.failure;
-        ensure(told.as_ref().is_some_and(|told| !told.is_empty()), || {
-            "a creation that was taken on failed afterwards, and nobody is told".to_owned()
+        let failure = driver.observe(&order).await?.failure;
+        ensure(failure.as_ref().is_some_and(|failure| !failure.is_empty()), || {
+            "an accepted creation failed later, and the failure is not reported".to_owned()
         })?;
-        scene.bench.restart().await?;
-        ensure_same("the failure after a restart", &scene.observe(&order).await?.failure, &told)?;
+        driver.testbed.restart().await?;
+        ensure_same("the failure after a restart", &driver.observe(&order).await?.failure, &failure)?;
     }
-    ensure_same("the failure of another machine", &scene.observe(&other).await?.failure, &None)?;
-    scene.make(&order).await?;
-    ensure_same("the failure after the next creation succeeded", &scene.observe(&order).await?.failure, &None)
+
+    ensure_same("the failure of another machine", &driver.observe(&other).await?.failure, &None)?;
+    driver.create(&order).await?;
+    ensure_same(
+        "the failure after the next creation succeeded",
+        &driver.observe(&order).await?.failure,
+        &None,
+    )
 }
 
-pub(super) async fn restart_forgets_nothing(harness: &dyn Harness) -> Result<(), Failure> {
-    let mut scene = Scene::fresh(harness).await?;
+pub(super) async fn backend_restart_loses_nothing(harness: &dyn Harness) -> Result<(), Failure> {
+    let mut driver = Driver::start(harness).await?;
     let order = order("one")?;
-    scene.inject(Fault::LoseNextReply).await?;
-    let _ = scene.try_create(&order).await;
-    scene.bench.restart().await?;
-    scene.make(&order).await?;
-    scene.ensure_one(&order).await?;
-    let before = (scene.observe(&order).await?, scene.things().await?);
-    scene.bench.restart().await?;
-    let after = (scene.observe(&order).await?, scene.things().await?);
+    driver.inject(Fault::LoseNextReply).await?;
+    let _ = driver.try_create(&order).await;
+    driver.testbed.restart().await?;
+    driver.create(&order).await?;
+    driver.ensure_one(&order).await?;
+
+    let before = (driver.observe(&order).await?, driver.resources().await?);
+    driver.testbed.restart().await?;
+    let after = (driver.observe(&order).await?, driver.resources().await?);
     ensure_same("the machine after a restart of the backend", &after, &before)
 }
 
-pub(super) async fn identity_counts_and_not_the_uid(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
+pub(super) async fn identity_matters_and_not_the_uid(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
     let mut order = order("one")?;
-    scene.make(&order).await?;
+    driver.create(&order).await?;
     "c0f0c0f0-ffff-4000-8000-000000000000".clone_into(&mut order.target.uid);
-    let id = scene.machine(&order).await?.id;
-    scene.make(&order).await?;
-    scene.ensure_one(&order).await?;
-    ensure_same("the machine's number", &scene.machine(&order).await?.id, &id)
+    let id = driver.machine(&order).await?.id;
+    driver.create(&order).await?;
+    driver.ensure_one(&order).await?;
+    ensure_same("the ID of the machine", &driver.machine(&order).await?.id, &id)
 }
 
-pub(super) async fn namespaces_keep_names_apart(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
+pub(super) async fn names_are_scoped_to_namespaces(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
     let (here, there) = (order("one")?, order_in(OTHER_NAMESPACE, "one")?);
-    scene.make(&here).await?;
-    scene.make(&there).await?;
-    scene.ensure_one(&here).await?;
-    scene.ensure_one(&there).await?;
-    let before = scene.things_of(&there.target).await?;
+    driver.create(&here).await?;
+    driver.create(&there).await?;
+    driver.ensure_one(&here).await?;
+    driver.ensure_one(&there).await?;
+    let before = driver.resources_of(&there.target).await?;
     for part in deletions() {
-        scene.remove(&here.target, &part).await?;
+        driver.delete(&here.target, &part).await?;
     }
-    ensure_same("what is left of the deleted machine", &scene.things_of(&here.target).await?, &Vec::new())?;
-    ensure_same("the machine of the other namespace", &scene.things_of(&there.target).await?, &before)
+    ensure_same("resources of the deleted machine", &driver.resources_of(&here.target).await?, &Vec::new())?;
+    ensure_same(
+        "resources of the machine in the other namespace",
+        &driver.resources_of(&there.target).await?,
+        &before,
+    )
 }
 
-pub(super) async fn other_namespaces_get_nothing(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
-    let made = order("one")?;
-    scene.make(&made).await?;
-    // First the whole machine, then only the volumes that outlived it.
+pub(super) async fn other_namespaces_have_no_access(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
+    let owner = order("one")?;
+    driver.create(&owner).await?;
+    // First the machine with its volumes, then only the volumes that outlive it.
     for what in ["the machine", "its volumes"] {
-        let before = scene.things().await?;
-        let mut thief = order_in(OTHER_NAMESPACE, "one")?;
-        thief.target.identity = made.target.identity.clone();
-        let observed = scene.observe(&thief).await?;
+        let before = driver.resources().await?;
+        let mut intruder = order_in(OTHER_NAMESPACE, "one")?;
+        intruder.target.identity = owner.target.identity.clone();
+        let observed = driver.observe(&intruder).await?;
         ensure(observed.machine.is_none() && observed.disks.is_empty(), || {
-            format!("{what} of another namespace was told as one's own: {observed:?}")
+            format!("{what} created for another namespace was reported as the target's own: {observed:?}")
         })?;
-        // A provider that keeps namespaces apart may make another machine; one that does not has to refuse.
-        let _ = scene.try_create(&thief).await;
-        scene.settle().await?;
+
+        // A provider with namespaces may create another machine; one without has to refuse.
+        let _ = driver.try_create(&intruder).await;
+        driver.settle().await?;
         for update in updates() {
-            let _ = scene.try_update(&thief, &update).await;
-            scene.settle().await?;
+            let _ = driver.try_update(&intruder, &update).await;
+            driver.settle().await?;
         }
         for part in deletions() {
-            scene.remove(&thief.target, &part).await?;
+            driver.delete(&intruder.target, &part).await?;
         }
+
         ensure_same(
-            &format!("things after another namespace wanted {what}"),
-            &scene.things().await?,
+            &format!("resources after access to {what} from another namespace"),
+            &driver.resources().await?,
             &before,
         )?;
-        scene.remove(&made.target, &Part::Machine).await?;
+        driver.delete(&owner.target, &Part::Machine).await?;
     }
     Ok(())
 }
 
-pub(super) async fn delete_hits_no_other_machine(harness: &dyn Harness) -> Result<(), Failure> {
-    // Each call on a bench of its own, so that none hides what another did.
+pub(super) async fn replaced_machine_is_not_touched(harness: &dyn Harness) -> Result<(), Failure> {
+    // Each call on its own testbed, so that no call hides the effect of another.
     for update in updates() {
-        let (scene, order) = replaced(harness).await?;
-        let before = scene.things().await?;
-        let _ = scene.try_update(&order, &update).await;
-        scene.settle().await?;
-        ensure_same(&format!("things after {update:?}"), &scene.things().await?, &before)?;
+        let (driver, order) = replaced(harness).await?;
+        let before = driver.resources().await?;
+        let _ = driver.try_update(&order, &update).await;
+        driver.settle().await?;
+        ensure_same(&format!("resources after {update:?}"), &driver.resources().await?, &before)?;
     }
-    let (scene, order) = replaced(harness).await?;
-    let before = scene.things().await?;
-    scene.remove(&order.target, &Part::Machine).await?;
-    ensure_same("things after a delete", &scene.things().await?, &before)?;
-    let observed = scene.observe(&order).await?;
+
+    let (driver, order) = replaced(harness).await?;
+    let before = driver.resources().await?;
+    driver.delete(&order.target, &Part::Machine).await?;
+    ensure_same("resources after a delete", &driver.resources().await?, &before)?;
+    let observed = driver.observe(&order).await?;
     ensure(observed.machine.is_none(), || {
-        format!("a machine without our identity was taken for ours: {observed:?}")
+        format!("a machine without the identity was reported as the target's own: {observed:?}")
     })?;
 
-    // The same with a machine of ours as the one that must not be hit.
-    let scene = Scene::fresh(harness).await?;
-    let (gone, other) = (self::order("one")?, self::order("two")?);
-    scene.make(&gone).await?;
-    scene.remove(&gone.target, &Part::Machine).await?;
-    scene.make(&other).await?;
-    let before = scene.things().await?;
-    scene.remove(&gone.target, &Part::Machine).await?;
-    ensure_same("things after a second delete", &scene.things().await?, &before)
+    // The same with a machine of another target, which may have the ID of the deleted one.
+    let driver = Driver::start(harness).await?;
+    let (deleted, other) = (self::order("one")?, self::order("two")?);
+    driver.create(&deleted).await?;
+    driver.delete(&deleted.target, &Part::Machine).await?;
+    driver.create(&other).await?;
+    let before = driver.resources().await?;
+    driver.delete(&deleted.target, &Part::Machine).await?;
+    ensure_same("resources after a second delete", &driver.resources().await?, &before)
 }
 
-/// A machine of ours that was observed and then replaced by somebody else's.
-async fn replaced(harness: &dyn Harness) -> Result<(Scene, Order), Failure> {
-    let scene = Scene::fresh(harness).await?;
+/// Returns a testbed whose machine was observed and then replaced by a third party.
+async fn replaced(harness: &dyn Harness) -> Result<(Driver, Order), Failure> {
+    let driver = Driver::start(harness).await?;
     let order = order("one")?;
-    scene.make(&order).await?;
-    scene.machine(&order).await?;
-    scene.inject(Fault::Replace(order.target.clone())).await?;
-    Ok((scene, order))
+    driver.create(&order).await?;
+    driver.machine(&order).await?;
+    driver.inject(Fault::Replace(order.target.clone())).await?;
+    Ok((driver, order))
 }
 
-pub(super) async fn delete_of_what_is_absent_is_done(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
-    let (order, before) = (order("one")?, scene.things().await?);
+pub(super) async fn delete_of_absent_parts_is_done(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
+    let (order, before) = (order("one")?, driver.resources().await?);
     for part in deletions() {
-        let answer = scene.try_delete(&order.target, &part).await;
-        ensure_same("the answer to a delete of nothing", &answer, &Ok(Progress::Done))?;
+        let answer = driver.try_delete(&order.target, &part).await;
+        ensure_same("answer to the deletion of an absent part", &answer, &Ok(Progress::Done))?;
     }
-    ensure_same("things after it", &scene.things().await?, &before)
+    ensure_same("resources afterwards", &driver.resources().await?, &before)
 }
 
-pub(super) async fn delete_survives_faults(harness: &dyn Harness) -> Result<(), Failure> {
+pub(super) async fn failed_delete_can_be_retried(harness: &dyn Harness) -> Result<(), Failure> {
     for fault in [Fault::LoseNextReply, Fault::FailNextTask] {
-        let scene = Scene::fresh(harness).await?;
+        let driver = Driver::start(harness).await?;
         let order = order("one")?;
-        scene.make(&order).await?;
+        driver.create(&order).await?;
         for part in deletions() {
-            scene.inject(fault.clone()).await?;
-            let answer = scene.try_delete(&order.target, &part).await;
+            driver.inject(fault.clone()).await?;
+            let answer = driver.try_delete(&order.target, &part).await;
             ensure(fault != Fault::LoseNextReply || answer.is_err(), || {
-                format!("the reply to {part:?} was lost, and yet {answer:?} was answered")
+                format!("the reply to the deletion of {part:?} was lost, but the answer is {answer:?}")
             })?;
-            scene.settle().await?;
-            scene.remove(&order.target, &part).await?;
+            driver.settle().await?;
+            driver.delete(&order.target, &part).await?;
         }
-        ensure_same("what is left", &scene.things_of(&order.target).await?, &Vec::new())?;
+        ensure_same("remaining resources", &driver.resources_of(&order.target).await?, &Vec::new())?;
     }
     Ok(())
 }
 
-pub(super) async fn volumes_go_only_on_request(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
+pub(super) async fn volumes_are_deleted_only_on_request(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
     let (order, other) = (order("one")?, order("two")?);
-    scene.make(&order).await?;
-    scene.make(&other).await?;
-    let bystander = scene.things_of(&other.target).await?;
-    scene.remove(&order.target, &Part::Machine).await?;
-    ensure_same("machines after the delete", &scene.machines_of(&order.target).await?, &Vec::new())?;
-    let kept = scene.disks_of(&order.target).await?;
-    ensure_same("volumes after the delete", &kept, &vec!["data".to_owned(), "root".to_owned()])?;
-    scene.remove(&order.target, &Part::Disks(vec!["root".to_owned()])).await?;
+    driver.create(&order).await?;
+    driver.create(&other).await?;
+    let bystander = driver.resources_of(&other.target).await?;
+
+    driver.delete(&order.target, &Part::Machine).await?;
+    ensure_same("machines after the delete", &driver.machines_of(&order.target).await?, &Vec::new())?;
+    let retained = driver.disks_of(&order.target).await?;
+    ensure_same("volumes after the delete", &retained, &vec!["data".to_owned(), "root".to_owned()])?;
+
+    driver.delete(&order.target, &Part::Disks(vec!["root".to_owned()])).await?;
     ensure_same(
-        "volumes when root was to go",
-        &scene.disks_of(&order.target).await?,
+        "volumes after the deletion of root",
+        &driver.disks_of(&order.target).await?,
         &vec!["data".to_owned()],
     )?;
-    let observed = scene.bench.backend().observe(&order.target, None).await;
-    let seen: Option<Vec<_>> =
+
+    let observed = driver.testbed.backend().observe(&order.target, None).await;
+    let names: Option<Vec<_>> =
         observed.ok().map(|observed| observed.disks.into_iter().map(|disk| disk.name).collect());
-    ensure_same("disks observed without an order", &seen, &Some(vec!["data".to_owned()]))?;
-    ensure_same("the other machine", &scene.things_of(&other.target).await?, &bystander)
+    ensure_same("disks observed without an order", &names, &Some(vec!["data".to_owned()]))?;
+    ensure_same("the other machine", &driver.resources_of(&other.target).await?, &bystander)
 }
 
-pub(super) async fn kept_volume_is_used_again(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
+pub(super) async fn retained_volumes_are_reused(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
     let order = order("one")?;
-    scene.make(&order).await?;
-    let volumes = |things: Vec<super::Thing>| {
-        things.into_iter().filter(|thing| thing.disk.is_some()).map(|thing| thing.id).collect::<Vec<_>>()
+    driver.create(&order).await?;
+    let volumes = |resources: Vec<super::Resource>| {
+        resources
+            .into_iter()
+            .filter(|resource| resource.disk.is_some())
+            .map(|resource| resource.id)
+            .collect::<Vec<_>>()
     };
-    let before = volumes(scene.things_of(&order.target).await?);
-    scene.remove(&order.target, &Part::Machine).await?;
-    scene.make(&order).await?;
-    scene.ensure_one(&order).await?;
-    ensure_same("volumes of the machine made anew", &volumes(scene.things_of(&order.target).await?), &before)
+    let before = volumes(driver.resources_of(&order.target).await?);
+    driver.delete(&order.target, &Part::Machine).await?;
+    driver.create(&order).await?;
+    driver.ensure_one(&order).await?;
+    ensure_same(
+        "volumes of the recreated machine",
+        &volumes(driver.resources_of(&order.target).await?),
+        &before,
+    )
 }
 
-pub(super) async fn foreign_machine_blocks(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
+pub(super) async fn foreign_machine_blocks_creation(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
     let order = order("one")?;
-    scene.inject(Fault::ForeignMachine(order.target.clone())).await?;
-    foreign_blocks(&scene, &order).await
+    driver.inject(Fault::ForeignMachine(order.target.clone())).await?;
+    foreign_blocks_creation(&driver, &order).await
 }
 
-pub(super) async fn foreign_volume_blocks(harness: &dyn Harness) -> Result<(), Failure> {
-    let scene = Scene::fresh(harness).await?;
+pub(super) async fn foreign_volume_blocks_creation(harness: &dyn Harness) -> Result<(), Failure> {
+    let driver = Driver::start(harness).await?;
     let order = order("one")?;
-    scene.inject(Fault::ForeignVolume(order.target.clone(), "root".to_owned())).await?;
-    foreign_blocks(&scene, &order).await
+    driver.inject(Fault::ForeignVolume(order.target.clone(), "root".to_owned())).await?;
+    foreign_blocks_creation(&driver, &order).await
 }
 
-async fn foreign_blocks(scene: &Scene, order: &Order) -> Result<(), Failure> {
-    let before = scene.things().await?;
-    let observed = scene.observe(order).await?;
+async fn foreign_blocks_creation(driver: &Driver, order: &Order) -> Result<(), Failure> {
+    let before = driver.resources().await?;
+    let observed = driver.observe(order).await?;
     ensure(observed.foreign.is_some() && observed.machine.is_none(), || {
-        format!("something of the right name that is not ours was not told as foreign: {observed:?}")
+        format!("a foreign resource with the same name was not reported as foreign: {observed:?}")
     })?;
-    let answer = scene.try_create(order).await;
+
+    let answer = driver.try_create(order).await;
     ensure(answer.as_ref().is_err_and(|error| error.kind == ErrorKind::Refused), || {
-        format!("create has to be refused, found {answer:?}")
+        format!("expected create to be refused, found {answer:?}")
     })?;
     for update in updates() {
-        let answer = scene.try_update(order, &update).await;
+        let answer = driver.try_update(order, &update).await;
         ensure(answer.is_err(), || {
-            format!("{update:?} of a machine that is not ours was answered {answer:?}")
+            format!("expected {update:?} of a foreign machine to fail, found {answer:?}")
         })?;
     }
+
     for part in deletions() {
-        scene.remove(&order.target, &part).await?;
+        driver.delete(&order.target, &part).await?;
     }
-    scene.settle().await?;
-    ensure_same("things after create, update and delete", &scene.things().await?, &before)
+    driver.settle().await?;
+    ensure_same("resources after create, update and delete", &driver.resources().await?, &before)
 }

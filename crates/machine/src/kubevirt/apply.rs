@@ -1,4 +1,4 @@
-//! The requests that make, change and delete machines: what was decided elsewhere, sent in order.
+//! The requests that create, change and delete machines, in the order in which they are sent.
 
 use kube::{
     Api, Client, ResourceExt,
@@ -7,55 +7,55 @@ use kube::{
 };
 use serde_json::{Value, json};
 use vitistack_clients::kubernetes::{self, Child};
-use vitistack_plan::machine::Update;
+use vitistack_plan::machine::{Problem, Update};
 use vitistack_types::{conditions::reason, labels, v1alpha1::PowerState};
 
 use super::{
     FIELD_MANAGER, Settings,
-    answers::Answers,
     changes::{Write, changes, foreign, place},
     failure,
     kind::{Kind, Object, belongs_to, describe, made_for, named},
     observe::{disk_name, is_attached, left_secret},
-    plan::plan,
+    plan::{Planned, plan},
     read::{Found, Reader, uid},
+    requests::Requests,
     storage,
     virtual_machine::run_strategy,
 };
 use crate::{BackendError, ErrorKind, Order, Progress, Target};
 
-/// Who writes, and who has to hear of it before it is read again.
+/// Sends requests and records their answers.
 pub struct Writer<'a> {
-    /// Writes to the provider's cluster.
+    /// The client of the provider's cluster.
     pub client: &'a Client,
-    /// Reads from it.
+    /// The reader, which must not show older objects afterwards.
     pub reader: &'a dyn Reader,
-    /// Remembers how new what it answered is.
-    pub answers: &'a Answers,
+    /// The requests of this process.
+    pub requests: &'a Requests,
 }
 
 impl Writer<'_> {
-    fn assume(&self, kind: Kind, object: Option<DynamicObject>) {
+    fn wrote(&self, kind: Kind, object: Option<DynamicObject>) {
         if let Some(object) = object {
-            self.answers.heard(kind, &object);
-            self.reader.assume(kind, object);
+            self.requests.answered(kind, &object);
+            self.reader.wrote(kind, object);
         }
     }
 }
 
-/// Writes everything that is not as ordered, with the machine switched on or off as asked.
-pub async fn specification(
+/// Writes every object of a machine that is not as ordered.
+pub async fn create(
     writer: &Writer<'_>,
     settings: &Settings,
     order: &Order,
     found: &Found,
-    power: PowerState,
 ) -> Result<Progress, BackendError> {
-    refuse(settings, order, found)?;
-    write_all(writer, settings, order, found, Some(power)).await
+    let planned = plan(settings, order, found);
+    refuse(order, &planned, found)?;
+    write_all(writer, settings, order, &planned, found, Some(order.desired.power)).await
 }
 
-/// Changes a machine that is there.
+/// Changes an existing machine.
 pub async fn update(
     writer: &Writer<'_>,
     settings: &Settings,
@@ -65,8 +65,9 @@ pub async fn update(
 ) -> Result<Progress, BackendError> {
     match update {
         Update::Specification => {
-            refuse(settings, order, found)?;
-            write_all(writer, settings, order, found, None).await
+            let planned = plan(settings, order, found);
+            refuse(order, &planned, found)?;
+            write_all(writer, settings, order, &planned, found, None).await
         }
         Update::Start => switch(writer, settings, order, found, PowerState::Running).await,
         Update::Stop => switch(writer, settings, order, found, PowerState::Stopped).await,
@@ -74,18 +75,17 @@ pub async fn update(
     }
 }
 
-/// The first thing that stands in the way, as a failure.
-fn refuse(settings: &Settings, order: &Order, found: &Found) -> Result<(), BackendError> {
+/// Returns the first reason why the plan cannot be applied, as an error.
+fn refuse(order: &Order, planned: &Planned, found: &Found) -> Result<(), BackendError> {
     let target = &order.target;
     if let Some(elsewhere) = &found.elsewhere {
         let refusal = elsewhere.refusal(&target.identity, &target.namespace);
         return Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message));
     }
-    let planned = plan(settings, order, found);
-    if let Some(foreign) = foreign(target, Some(&planned), found) {
+    if let Some(foreign) = foreign(target, Some(planned), found) {
         return Err(taken(&foreign));
     }
-    match planned.problems.first().map(vitistack_plan::machine::Problem::refusal) {
+    match planned.problems.first().map(Problem::refusal) {
         Some(refusal) => Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message.clone())),
         None => Ok(()),
     }
@@ -95,7 +95,7 @@ fn taken(foreign: &str) -> BackendError {
     BackendError::new(
         ErrorKind::Refused,
         reason::NAME_TAKEN,
-        format!("{foreign} is not ours and is left alone: remove it, or give the Machine another name"),
+        format!("{foreign} does not belong to this Machine: delete it, or give the Machine another name"),
     )
 }
 
@@ -103,11 +103,11 @@ async fn write_all(
     writer: &Writer<'_>,
     settings: &Settings,
     order: &Order,
+    planned: &Planned,
     found: &Found,
     power: Option<PowerState>,
 ) -> Result<Progress, BackendError> {
-    let planned = plan(settings, order, found);
-    for write in changes(settings, order, &planned, found, power) {
+    for write in changes(settings, order, planned, found, power) {
         send(writer, &order.target, write).await?;
     }
     Ok(Progress::Done)
@@ -116,13 +116,18 @@ async fn write_all(
 /// Sends one request.
 async fn send(writer: &Writer<'_>, target: &Target, write: Write) -> Result<(), BackendError> {
     match write {
-        Write::Create { kind, child } => create(writer, target, kind, &child).await,
+        Write::Create { kind, child } => create_object(writer, target, kind, &child).await,
         Write::Apply { kind, child, owner, observed } => {
-            let applied =
-                kubernetes::apply_heard(writer.client, FIELD_MANAGER, &owner, &child, observed.as_deref());
+            let applied = kubernetes::apply_and_return(
+                writer.client,
+                FIELD_MANAGER,
+                &owner,
+                &child,
+                observed.as_deref(),
+            );
             let (_, object) =
                 applied.await.map_err(|error| failure::explain_apply(kind, &place(&child.object), &error))?;
-            writer.assume(kind, object);
+            writer.wrote(kind, object);
             Ok(())
         }
         Write::Amend { kind, object, patch } => amend(writer, kind, &object, patch).await,
@@ -130,17 +135,23 @@ async fn send(writer: &Writer<'_>, target: &Target, write: Write) -> Result<(), 
     }
 }
 
-/// Makes an object that is written once. One that is there already was made by a request whose answer was not heard, or
-/// it is somebody else's.
-async fn create(writer: &Writer<'_>, target: &Target, kind: Kind, child: &Child) -> Result<(), BackendError> {
+/// Creates an object that is written once. If it exists already, an earlier request without an answer created it, or it
+/// belongs to something else.
+async fn create_object(
+    writer: &Writer<'_>,
+    target: &Target,
+    kind: Kind,
+    child: &Child,
+) -> Result<(), BackendError> {
     let api = child.api(writer.client);
     let name = child.object.name_any();
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let explain =
         |verb: &str, error: &kube::Error| failure::explain(kind, verb, &place(&child.object), error);
+
     match api.create(&parameters, &child.object).await {
-        Ok(made) => {
-            writer.assume(kind, Some(made));
+        Ok(created) => {
+            writer.wrote(kind, Some(created));
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -152,7 +163,7 @@ async fn create(writer: &Writer<'_>, target: &Target, kind: Kind, child: &Child)
                     Err(taken(&describe(kind, &found)))
                 }
                 found => {
-                    writer.assume(kind, found);
+                    writer.wrote(kind, found);
                     Ok(())
                 }
             }
@@ -161,7 +172,7 @@ async fn create(writer: &Writer<'_>, target: &Target, kind: Kind, child: &Child)
     }
 }
 
-/// Changes a few fields of exactly this object: a successor of its name has another uid, and is left alone.
+/// Changes a few fields of exactly this object: the precondition on the UID protects a successor of the same name.
 async fn amend(
     writer: &Writer<'_>,
     kind: Kind,
@@ -179,17 +190,17 @@ async fn amend(
         .patch(&object.name_any(), &parameters, &Patch::Merge(&patch))
         .await
         .map_err(|error| failure::explain(kind, "change", &place(object), &error))?;
-    writer.assume(kind, Some(changed));
+    writer.wrote(kind, Some(changed));
     Ok(())
 }
 
 async fn delete(writer: &Writer<'_>, kind: Kind, object: &Object) -> Result<(), BackendError> {
-    let (_, left) = kubernetes::delete_heard(writer.client, &kind.found(object))
+    let (_, left) = kubernetes::delete_and_return(writer.client, &kind.found(object))
         .await
         .map_err(|error| failure::explain_delete(kind, &place(object), &error))?;
     match left {
-        Some(leaving) => writer.assume(kind, Some(leaving)),
-        None => writer.reader.forget(kind, object),
+        Some(terminating) => writer.wrote(kind, Some(terminating)),
+        None => writer.reader.deleted(kind, object),
     }
     Ok(())
 }
@@ -199,8 +210,8 @@ fn api(client: &Client, kind: Kind, object: &DynamicObject) -> Api<DynamicObject
     Api::namespaced_with(client.clone(), &namespace, &kind.resource())
 }
 
-/// Switches a machine on or off, and gives it what else was ordered while at it. Where that cannot be given, the switch
-/// still works.
+/// Starts or stops a machine, and applies the rest of the order at the same time. If the rest is refused, the power state
+/// is changed alone.
 async fn switch(
     writer: &Writer<'_>,
     settings: &Settings,
@@ -208,9 +219,11 @@ async fn switch(
     found: &Found,
     power: PowerState,
 ) -> Result<Progress, BackendError> {
-    if refuse(settings, order, found).is_ok() {
-        return write_all(writer, settings, order, found, Some(power)).await;
+    let planned = plan(settings, order, found);
+    if refuse(order, &planned, found).is_ok() {
+        return write_all(writer, settings, order, &planned, found, Some(power)).await;
     }
+
     let machine = own_machine(&order.target, found)?;
     let wanted = run_strategy(power);
     if machine.data.pointer("/spec/runStrategy").and_then(Value::as_str) != Some(wanted) {
@@ -220,7 +233,7 @@ async fn switch(
     Ok(Progress::Done)
 }
 
-/// The VirtualMachine, if it is ours.
+/// Returns the VirtualMachine, if it belongs to this Machine.
 fn own_machine<'a>(target: &Target, found: &'a Found) -> Result<&'a Object, BackendError> {
     match &found.virtual_machine {
         Some(machine) if belongs_to(machine, &target.identity) => Ok(machine),
@@ -228,13 +241,13 @@ fn own_machine<'a>(target: &Target, found: &'a Found) -> Result<&'a Object, Back
         None => Err(BackendError::new(
             ErrorKind::Failed,
             reason::KUBEVIRT_API_ERROR,
-            "there is no VirtualMachine with the identity: it is made first",
+            "VirtualMachine not found: it is created first",
         )),
     }
 }
 
-/// Restarts a machine once for a request. First the machine notes which instance goes for it, then exactly that
-/// instance goes: whatever is repeated, no other one is touched, and no request is forgotten.
+/// Restarts a machine once per request. First the VirtualMachine records which instance is deleted for the request, then
+/// exactly that instance is deleted: repeating either step touches no other instance and loses no request.
 async fn restart(
     writer: &Writer<'_>,
     target: &Target,
@@ -244,23 +257,25 @@ async fn restart(
     let machine = own_machine(target, found)?;
     let instance = found.instance.as_ref().filter(|instance| belongs_to(instance, &target.identity));
     let annotation = |name: &str| machine.annotations().get(name).map(String::as_str);
-    let mut leaving = annotation(labels::RESTARTED_INSTANCE).unwrap_or_default().to_owned();
+    let mut stopped = annotation(labels::RESTARTED_INSTANCE).unwrap_or_default().to_owned();
+
     if annotation(labels::RESTART_AT) != Some(request) {
-        leaving = instance.map(|instance| uid(instance)).unwrap_or_default();
-        let annotations = json!({ labels::RESTART_AT: request, labels::RESTARTED_INSTANCE: leaving });
+        stopped = instance.map(|instance| uid(instance)).unwrap_or_default();
+        let annotations = json!({ labels::RESTART_AT: request, labels::RESTARTED_INSTANCE: stopped });
         amend(writer, Kind::VirtualMachine, machine, json!({ "metadata": { "annotations": annotations } }))
             .await?;
     }
-    match instance.filter(|instance| uid(instance) == leaving) {
+
+    match instance.filter(|instance| uid(instance) == stopped) {
         Some(instance) => {
             delete(writer, Kind::VirtualMachineInstance, instance).await?;
-            Ok(Progress::Working("the machine restarts".to_owned()))
+            Ok(Progress::Working("the machine to restart".to_owned()))
         }
         None => Ok(Progress::Done),
     }
 }
 
-/// Deletes the machine.
+/// Deletes the VirtualMachine, or an instance that outlived it.
 pub async fn delete_machine(
     writer: &Writer<'_>,
     target: &Target,
@@ -274,7 +289,7 @@ pub async fn delete_machine(
     } else {
         return Ok(Progress::Done);
     }
-    Ok(Progress::Working("KubeVirt removes the machine".to_owned()))
+    Ok(Progress::Working("KubeVirt to delete the virtual machine".to_owned()))
 }
 
 /// Whether an object is the volume of one of these disks.
@@ -282,7 +297,7 @@ fn is_volume_of(target: &Target, disks: &[String], object: &Object) -> bool {
     belongs_to(object, &target.identity) && disks.contains(&disk_name(target, object))
 }
 
-/// Deletes the volumes of these disks, unless the machine still has them.
+/// Deletes the volumes of these disks, unless the machine still uses them.
 pub async fn delete_disks(
     writer: &Writer<'_>,
     target: &Target,
@@ -297,10 +312,10 @@ pub async fn delete_disks(
         for volume in volumes.iter().filter(is_asked) {
             let name = volume.name_any();
             if is_attached(&name, found) {
-                return Ok(Progress::Working(format!("the machine still has {name}")));
+                return Ok(Progress::Working(format!("the machine to release volume {name:?}")));
             }
             is_working = true;
-            // A claim that CDI made goes with its DataVolume.
+            // The garbage collector deletes a claim that CDI created together with its DataVolume.
             let is_collected = kind == Kind::PersistentVolumeClaim
                 && volume
                     .owner_references()
@@ -311,11 +326,14 @@ pub async fn delete_disks(
             }
         }
     }
-    let working = || Progress::Working("the volumes go".to_owned());
-    Ok(if is_working { working() } else { Progress::Done })
+    Ok(volumes_progress(is_working))
 }
 
-/// Deletes what is left beside the volumes of a machine that is not there.
+fn volumes_progress(is_working: bool) -> Progress {
+    if is_working { Progress::Working("the volumes to be deleted".to_owned()) } else { Progress::Done }
+}
+
+/// Deletes what an absent machine left behind beside its volumes.
 pub async fn delete_leftovers(
     writer: &Writer<'_>,
     target: &Target,
@@ -327,7 +345,7 @@ pub async fn delete_leftovers(
     Ok(Progress::Done)
 }
 
-/// Deletes those volumes of these disks that hold nothing, each in exactly the state in which that was seen.
+/// Deletes the volumes of these disks that were never written to, each only in the state in which that was observed.
 pub async fn delete_blank_disks(
     writer: &Writer<'_>,
     target: &Target,
@@ -339,19 +357,20 @@ pub async fn delete_blank_disks(
         let name = object.name_any();
         storage::is_blank(&name, found) && !is_attached(&name, found)
     };
-    // A claim that CDI makes goes with its DataVolume.
+    // The garbage collector deletes a claim that CDI created together with its DataVolume.
     let is_alone = |claim: &&Object| named(&found.data_volumes, &claim.name_any()).is_none();
     let filled = found.data_volumes.iter().map(|volume| (Kind::DataVolume, volume));
     let claims = found.claims.iter().filter(is_alone).map(|claim| (Kind::PersistentVolumeClaim, claim));
+
     let mut is_working = false;
     for (kind, volume) in filled.chain(claims).filter(|(_, volume)| is_asked(volume) && is_blank(volume)) {
         is_working = true;
         delete_unchanged(writer, kind, volume).await?;
     }
-    Ok(if is_working { Progress::Working("the volumes go".to_owned()) } else { Progress::Done })
+    Ok(volumes_progress(is_working))
 }
 
-/// Deletes an object that nobody has changed since it was read; one that somebody has is looked at again.
+/// Deletes an object unless it changed since it was read; a changed one is observed again.
 async fn delete_unchanged(writer: &Writer<'_>, kind: Kind, object: &Object) -> Result<(), BackendError> {
     if object.metadata.deletion_timestamp.is_some() {
         return Ok(());
@@ -363,8 +382,8 @@ async fn delete_unchanged(writer: &Writer<'_>, kind: Kind, object: &Object) -> R
     match api(writer.client, kind, object).delete(&object.name_any(), &parameters).await {
         Ok(answer) => {
             match answer.left().filter(|left| !left.finalizers().is_empty()) {
-                Some(leaving) => writer.assume(kind, Some(leaving)),
-                None => writer.reader.forget(kind, object),
+                Some(terminating) => writer.wrote(kind, Some(terminating)),
+                None => writer.reader.deleted(kind, object),
             }
             Ok(())
         }

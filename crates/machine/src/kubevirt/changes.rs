@@ -1,4 +1,4 @@
-//! What has to be written so that the provider's cluster has what was planned. Nothing, if it has.
+//! The writes that bring the provider's cluster to the planned state.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use vitistack_plan::machine::Identity;
 use vitistack_types::{labels, v1alpha1::PowerState};
 
 use super::{
-    MANAGER, Settings,
+    MANAGER, Settings, foreign_text,
     kind::{Kind, Object, belongs_to, describe, named, part},
     plan::{self, Planned, Volume},
     read::Found,
@@ -18,32 +18,32 @@ use super::{
 };
 use crate::{Order, Target};
 
-/// One request to the provider's cluster. It prints what it is about and never what is in it, which may be secret.
+/// One request to the provider's cluster. Its text names the object and never shows the content, which may be secret.
 #[derive(Clone)]
 pub enum Write {
-    /// Make an object that is written once.
+    /// Create an object that is written once.
     Create {
         /// Its kind.
         kind: Kind,
         /// The object.
         child: Child,
     },
-    /// Make an object what it shall be, field by field.
+    /// Apply an object with server-side apply.
     Apply {
         /// Its kind.
         kind: Kind,
         /// The object.
         child: Child,
-        /// The label that an object of this name must carry to be ours.
+        /// The label that an existing object of this name must have.
         owner: Ownership,
-        /// The object as it is.
+        /// The observed object.
         observed: Option<Object>,
     },
-    /// Change a few fields of an object that is there.
+    /// Change a few fields of an existing object.
     Amend {
         /// Its kind.
         kind: Kind,
-        /// The object as it is.
+        /// The observed object.
         object: Object,
         /// The fields, as a merge patch.
         patch: Value,
@@ -52,7 +52,7 @@ pub enum Write {
     Delete {
         /// Its kind.
         kind: Kind,
-        /// The object as it is.
+        /// The observed object.
         object: Object,
     },
 }
@@ -73,14 +73,16 @@ impl fmt::Display for Write {
     }
 }
 
-/// Namespace and name of an object, as users write them.
+/// Returns the namespace and name of an object, as users write them. Both may come from the provider's cluster.
 #[must_use]
 pub fn place(object: &DynamicObject) -> String {
-    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let namespace = if namespace.is_empty() { "" } else { foreign_text::name(&namespace) };
+    format!("{namespace}/{}", foreign_text::name(&name))
 }
 
-/// Everything that has to be written, in the order in which it is: what a machine needs comes before it. With no power
-/// state the machine stays switched on or off as it is.
+/// Returns the required writes in order: what a machine depends on comes first. Without a power state the machine stays on
+/// or off.
 #[must_use]
 pub fn changes(
     settings: &Settings,
@@ -92,6 +94,7 @@ pub fn changes(
     let identity = &order.target.identity;
     let mine = Ownership::new(labels::IDENTITY, identity.as_str());
     let ours = Ownership::new(labels::MANAGED_BY, MANAGER);
+
     let secret = planned.secret.as_ref().and_then(|derived| {
         applied(Kind::Secret, plan::secret(settings, order, derived), &mine, found.secret.as_ref())
     });
@@ -103,16 +106,17 @@ pub fn changes(
     let machine = machine_change(planned, &mine, found.virtual_machine.as_ref(), power);
     let stale = stale_secret(planned, found, identity)
         .map(|object| Write::Delete { kind: Kind::Secret, object: Object::clone(object) });
+
     secret.into_iter().chain(attachments).chain(volumes).chain(machine).chain(stale).collect()
 }
 
-/// The write that makes an object stand, unless it does.
+/// Returns the write that applies an object, unless it is already as planned.
 fn applied(kind: Kind, child: Child, owner: &Ownership, observed: Option<&Object>) -> Option<Write> {
-    let stands = observed.is_some_and(|observed| is_applied(owner, &child, observed).unwrap_or(false));
-    (!stands).then(|| Write::Apply { kind, child, owner: owner.clone(), observed: observed.cloned() })
+    let is_current = observed.is_some_and(|observed| is_applied(owner, &child, observed).unwrap_or(false));
+    (!is_current).then(|| Write::Apply { kind, child, owner: owner.clone(), observed: observed.cloned() })
 }
 
-/// The write that makes the machine stand, switched on or off as asked, else as it is.
+/// Returns the write that applies the machine with the given power state, or else with its current one.
 fn machine_change(
     planned: &Planned,
     owner: &Ownership,
@@ -129,28 +133,28 @@ fn machine_change(
         return applied(kind, powered(run_strategy(power)), owner, observed);
     }
     let current = observed.map(|observed| part::<String>(observed, "/spec/runStrategy"));
-    // Any other strategy is somebody's experiment, and ends here.
-    let kept = current.filter(|current| [ALWAYS, HALTED].contains(&current.as_str()));
-    let (Some(kept), Some(observed)) = (kept, observed) else {
+    // Any other strategy was set by hand and is replaced.
+    let strategy = current.filter(|current| [ALWAYS, HALTED].contains(&current.as_str()));
+    let (Some(strategy), Some(observed)) = (strategy, observed) else {
         return applied(kind, planned.virtual_machine.clone(), owner, observed);
     };
-    // Whoever used the switch: it stands if it would with the switch as it was when it was last applied.
-    let stands = [ALWAYS, HALTED].iter().any(|strategy| {
+    // The run strategy may have changed since the last apply: the machine is current if it was with either one.
+    let is_current = [ALWAYS, HALTED].iter().any(|strategy| {
         let mut observed = DynamicObject::clone(observed);
         switch(&mut observed, strategy);
         is_applied(owner, &powered(strategy), &observed).unwrap_or(false)
     });
-    (!stands).then(|| Write::Apply {
+    (!is_current).then(|| Write::Apply {
         kind,
-        child: powered(&kept),
+        child: powered(&strategy),
         owner: owner.clone(),
         observed: Some(Object::clone(observed)),
     })
 }
 
 fn switch(machine: &mut DynamicObject, strategy: &str) {
-    if let Some(place) = machine.data.pointer_mut("/spec/runStrategy") {
-        *place = strategy.into();
+    if let Some(field) = machine.data.pointer_mut("/spec/runStrategy") {
+        *field = strategy.into();
     }
 }
 
@@ -161,14 +165,14 @@ fn volume_change(target: &Target, volume: &Volume, found: &Found) -> Option<Writ
             let patch = storage::amendment(&volume.disk, &target.namespace, claim, &found.storage_classes)?;
             Some(Write::Amend { kind: Kind::PersistentVolumeClaim, object: Object::clone(claim), patch })
         }
-        // CDI makes the claim in its own time.
+        // CDI creates the claim later.
         None if named(&found.data_volumes, &name).is_some() => None,
         None => Some(Write::Create { kind: volume.kind, child: volume.child.clone() }),
     }
 }
 
-/// The Secret that nothing refers to any more. One that a running machine was started with stays: it may have to
-/// migrate, and then it is read again.
+/// Returns the Secret that nothing refers to any more. The Secret of a running machine stays, because a migration reads it
+/// again.
 fn stale_secret<'a>(planned: &Planned, found: &'a Found, identity: &Identity) -> Option<&'a Object> {
     let secret = found.secret.as_ref().filter(|secret| belongs_to(secret, identity))?;
     let name = secret.name_any();
@@ -184,23 +188,23 @@ fn stale_secret<'a>(planned: &Planned, found: &'a Found, identity: &Identity) ->
     (planned.secret.is_none() && !is_used).then_some(secret)
 }
 
-/// Something that has a name that is needed and is not ours.
+/// Returns an object of another owner that has a name the machine requires.
 #[must_use]
 pub fn foreign(target: &Target, planned: Option<&Planned>, found: &Found) -> Option<String> {
     let identity = &target.identity;
-    let strange = |kind: Kind, object: Option<&Object>| {
+    let other = |kind: Kind, object: Option<&Object>| {
         object.filter(|object| !belongs_to(object, identity)).map(|object| describe(kind, object))
     };
-    let machine = strange(Kind::VirtualMachine, found.virtual_machine.as_ref())
-        .or_else(|| strange(Kind::VirtualMachineInstance, found.instance.as_ref()));
+    let machine = other(Kind::VirtualMachine, found.virtual_machine.as_ref())
+        .or_else(|| other(Kind::VirtualMachineInstance, found.instance.as_ref()));
     let needed = || {
         let planned = planned?;
         let volumes = planned.volumes.iter().find_map(|volume| {
             let name = volume.child.object.name_any();
-            strange(Kind::PersistentVolumeClaim, named(&found.claims, &name))
-                .or_else(|| strange(Kind::DataVolume, named(&found.data_volumes, &name)))
+            other(Kind::PersistentVolumeClaim, named(&found.claims, &name))
+                .or_else(|| other(Kind::DataVolume, named(&found.data_volumes, &name)))
         });
-        let secret = || strange(Kind::Secret, found.secret.as_ref().filter(|_| planned.secret.is_some()));
+        let secret = || other(Kind::Secret, found.secret.as_ref().filter(|_| planned.secret.is_some()));
         let is_ours =
             |object: &&Object| object.labels().get(labels::MANAGED_BY).is_some_and(|by| by == MANAGER);
         let attachment = || found.attachments.iter().find(|object| !is_ours(object));

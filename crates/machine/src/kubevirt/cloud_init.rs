@@ -1,5 +1,5 @@
-//! First-boot configuration: always by reference to a Secret, because anyone who can read a VirtualMachine could read
-//! what is written into it, and KubeVirt takes no more than 2048 bytes there.
+//! First-boot configuration. It is always in a Secret, because anyone who can read a VirtualMachine could read inline data,
+//! of which KubeVirt accepts at most 2048 bytes.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use vitistack_plan::{Redacted, machine::DesiredCloudInit};
 
 use super::names;
 
-/// The key under which KubeVirt looks for user data.
+/// The key of user data in a Secret for KubeVirt.
 const USER_DATA: &str = "userdata";
 
-/// The key under which KubeVirt looks for network data.
+/// The key of network data in a Secret for KubeVirt.
 const NETWORK_DATA: &str = "networkdata";
 
-/// The keys of a user's Secret that KubeVirt understands as they are.
+/// The keys of user data that KubeVirt accepts in a Secret.
 const KEYS_OF_KUBEVIRT: [&str; 2] = [USER_DATA, "userData"];
 
-/// What a Secret can hold in all.
+/// The maximum size of a Secret.
 const SECRET_LIMIT: usize = 1 << 20;
 
-/// How cloud-init puts two documents together: lists grow, and what both say is said by the first.
+/// How cloud-init merges two documents: lists are appended, and the first document wins a conflict.
 const MERGE: &str = "list(append)+dict(no_replace,recurse_list)+str()";
 
-/// What the virtual machine is told of its first-boot configuration.
+/// The first-boot configuration in a VirtualMachine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CloudInit {
-    /// The volume's source, as KubeVirt spells it.
+    /// The source of the volume, in the format of KubeVirt.
     pub source: Value,
-    /// The Secret it refers to, where the user's own does not do.
+    /// The Secret to create, where the Secret of the user cannot be used.
     pub secret: Option<DerivedSecret>,
 }
 
-/// A Secret made from what the user wrote. Its content never prints.
+/// A Secret derived from the spec and the Secret of the user. Its content is never printed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DerivedSecret {
     /// Name.
@@ -44,13 +44,13 @@ pub struct DerivedSecret {
 }
 
 impl DerivedSecret {
-    /// Whether it is more than a Secret can hold.
+    /// Whether the data exceeds the maximum size of a Secret.
     #[must_use]
     pub fn is_too_large(&self) -> bool {
         self.data.values().map(|value| value.reveal().len()).sum::<usize>() > SECRET_LIMIT
     }
 
-    /// The data as the API takes it.
+    /// Returns the data in the format of the API.
     #[must_use]
     pub fn encoded(&self) -> Map<String, Value> {
         let encode = |value: &Redacted<String>| Value::from(BASE64_STANDARD.encode(value.reveal()));
@@ -58,8 +58,8 @@ impl DerivedSecret {
     }
 }
 
-/// The first-boot configuration of a machine, if there is any. The user's own Secret is used where it is in the place
-/// of the machine (`is_beside`), holds all the user data, and has it under a key that KubeVirt understands.
+/// Returns the first-boot configuration of a machine. The Secret of the user is used if it is in the namespace of the
+/// machine (`is_beside`), contains all user data, and has it under a key that KubeVirt accepts.
 #[must_use]
 pub fn cloud_init(desired: &DesiredCloudInit, machine: &str, is_beside: bool) -> Option<CloudInit> {
     let own_name = names::cloud_init_secret(machine);
@@ -86,13 +86,13 @@ pub fn cloud_init(desired: &DesiredCloudInit, machine: &str, is_beside: bool) ->
     (!source.is_empty()).then_some(CloudInit { source: Value::Object(source), secret })
 }
 
-/// One document from all parts: the only one as it is, several as one multi-part document.
+/// Returns one document: a single part unchanged, several as one multi-part document.
 fn document(parts: &[&str]) -> Option<String> {
     match parts {
         [] => None,
         [only] => Some((*only).to_owned()),
         several => {
-            // The same parts give the same boundary, so that nothing is written twice.
+            // The boundary depends on the parts only, so that the same parts give the same document.
             let boundary = format!("vitistack-{}", fingerprint(&json!(several)));
             let parts = several.iter().map(|part| format!("--{boundary}\n{}", encapsulated(part)));
             Some(format!(
@@ -103,14 +103,14 @@ fn document(parts: &[&str]) -> Option<String> {
     }
 }
 
-/// One part of a multi-part document. What is such a document itself already says what it is.
+/// Returns one part of a multi-part document. A part that is a MIME document itself already has headers.
 fn encapsulated(part: &str) -> String {
     let starts_with =
         |header: &str| part.get(..header.len()).is_some_and(|start| start.eq_ignore_ascii_case(header));
     if starts_with("content-type:") || starts_with("mime-version:") {
         return format!("{part}\n");
     }
-    // Encoded, so that neither long lines nor letters beyond ASCII nor the boundary can spoil it.
+    // Encoded because of long lines, non-ASCII letters and text that equals the boundary.
     let encoded = BASE64_STANDARD.encode(part);
     let lines: Vec<&str> =
         encoded.as_bytes().chunks(76).filter_map(|line| std::str::from_utf8(line).ok()).collect();
@@ -121,7 +121,7 @@ fn encapsulated(part: &str) -> String {
     )
 }
 
-/// What cloud-init calls a part that begins like this; it looks into plain text itself.
+/// Returns the type of a part by its first line, as cloud-init does; of plain text cloud-init detects the type itself.
 fn content_type(part: &str) -> &'static str {
     const TYPES: [(&str, &str); 8] = [
         ("#cloud-config-archive", "text/cloud-config-archive"),
@@ -155,34 +155,34 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_secret_is_used_only_where_kubevirt_can_read_it() {
+    fn the_secret_of_the_user_is_used_only_where_kubevirt_can_read_it() {
         for (key, is_beside, name) in [
             ("userdata", true, "secrets"),
             ("userData", true, "secrets"),
             ("user-data", true, "vm-cloudinit"),
             ("userdata", false, "vm-cloudinit"),
         ] {
-            let made = cloud_init(&desired(None, None, Some(key)), "vm", is_beside).unwrap();
-            assert_eq!(made.source, json!({ "secretRef": { "name": name } }));
-            assert_eq!(made.secret.is_some(), name == "vm-cloudinit");
+            let configuration = cloud_init(&desired(None, None, Some(key)), "vm", is_beside).unwrap();
+            assert_eq!(configuration.source, json!({ "secretRef": { "name": name } }));
+            assert_eq!(configuration.secret.is_some(), name == "vm-cloudinit");
         }
     }
 
     #[test]
-    fn nothing_written_is_nothing_made() {
+    fn an_empty_configuration_creates_nothing() {
         assert_eq!(cloud_init(&desired(None, None, None), "vm", true), None);
     }
 
     #[test]
     fn two_parts_become_one_document_that_is_the_same_every_time() {
         let wanted = desired(Some("#cloud-config\npackages: [curl]\n"), None, Some("userdata"));
-        let made = cloud_init(&wanted, "vm", true).unwrap();
-        assert_eq!(cloud_init(&wanted, "vm", true).unwrap(), made);
-        insta::assert_snapshot!(made.secret.unwrap().data["userdata"].reveal());
+        let configuration = cloud_init(&wanted, "vm", true).unwrap();
+        assert_eq!(cloud_init(&wanted, "vm", true).unwrap(), configuration);
+        insta::assert_snapshot!(configuration.secret.unwrap().data["userdata"].reveal());
     }
 
     #[test]
-    fn a_part_that_has_headers_of_its_own_keeps_them() {
+    fn a_part_with_headers_is_not_wrapped() {
         let nested = "Content-Type: multipart/mixed; boundary=\"b\"\n\n--b\n\nx\n--b--";
         let document = document(&[nested, "plain"]).unwrap();
         assert!(document.contains(nested));
@@ -191,16 +191,16 @@ mod tests {
 
     #[test]
     fn a_derived_secret_does_not_print_its_content() {
-        let made = cloud_init(&desired(None, None, Some("key")), "vm", true).unwrap();
-        assert!(!format!("{made:?}").contains("hunter2"));
+        let configuration = cloud_init(&desired(None, None, Some("key")), "vm", true).unwrap();
+        assert!(!format!("{configuration:?}").contains("hunter2"));
     }
 
     #[test]
-    fn what_no_secret_can_hold_is_noticed() {
+    fn data_larger_than_a_secret_is_detected() {
         let large = "x".repeat(SECRET_LIMIT);
-        let made = cloud_init(&desired(Some(&large), None, None), "vm", true).unwrap();
-        assert!(!made.secret.unwrap().is_too_large());
-        let made = cloud_init(&desired(Some(&large), Some("y"), None), "vm", true).unwrap();
-        assert!(made.secret.unwrap().is_too_large());
+        let configuration = cloud_init(&desired(Some(&large), None, None), "vm", true).unwrap();
+        assert!(!configuration.secret.unwrap().is_too_large());
+        let configuration = cloud_init(&desired(Some(&large), Some("y"), None), "vm", true).unwrap();
+        assert!(configuration.secret.unwrap().is_too_large());
     }
 }

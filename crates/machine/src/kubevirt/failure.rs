@@ -1,16 +1,16 @@
-//! What went wrong with a request, in a sentence for users, and what kind of failure it was.
+//! Errors of requests as messages for users, by cause: see [`foreign_text`] for what is shown of an answer.
 
 use kube::{core::Status, error::Error};
-use vitistack_clients::kubernetes::{ApplyError, DeleteError};
+use vitistack_clients::kubernetes::{ApplyError, Cause, DeleteError};
 use vitistack_types::conditions::reason;
 
-use super::kind::Kind;
+use super::{
+    foreign_text::{self, validator_line},
+    kind::Kind,
+};
 use crate::{BackendError, ErrorKind};
 
-/// The longest message of another program that is repeated.
-const MESSAGE_LIMIT: usize = 300;
-
-/// Whether the cluster answered that it does not know the kind, rather than that there is no such object.
+/// Whether the cluster reported that it does not serve the kind, rather than that the object was not found.
 #[must_use]
 pub fn is_kind_missing(error: &Error) -> bool {
     match error {
@@ -22,89 +22,104 @@ pub fn is_kind_missing(error: &Error) -> bool {
     }
 }
 
-/// A failure to `verb` the object `name` of a kind.
+/// Returns the error of a request to `verb` the object `name` of a kind.
 #[must_use]
 pub fn explain(kind: Kind, verb: &str, name: &str, error: &Error) -> BackendError {
     let what = if name.is_empty() { kind.name().to_owned() } else { format!("{} {name}", kind.name()) };
+    foreign_text::log(&what, &vitistack_clients::kubernetes::explain(error));
     match error {
-        Error::Api(status) => answered(kind, verb, &what, status),
+        Error::Api(status) => rejected(kind, verb, name, &what, status),
         Error::Auth(_) => unauthenticated(),
-        Error::SerdeError(_) => BackendError::new(
-            ErrorKind::Failed,
-            reason::KUBEVIRT_API_ERROR,
-            format!("failed to {verb} {what}: the cluster's answer could not be read"),
-        ),
-        other => BackendError::new(
-            ErrorKind::Unreachable,
-            reason::KUBEVIRT_API_ERROR,
-            format!(
-                "failed to {verb} {what}: the provider's cluster does not answer: {}",
-                clean(&vitistack_clients::kubernetes::explain(other))
-            ),
-        ),
+        other => unanswered(verb, &what, Cause::of(other)),
     }
+}
+
+/// Returns the error of a request without an answer, or with one that is of no use.
+fn unanswered(verb: &str, what: &str, cause: Cause) -> BackendError {
+    const CHECK: &str = "check cluster.server in the kubeconfig of the provider";
+    let (error_kind, sentence) = match cause {
+        Cause::ConnectionRefused => (ErrorKind::Unreachable, format!("refuses the connection: {CHECK}")),
+        Cause::UnknownHost => (ErrorKind::Unreachable, format!("has a host name without an address: {CHECK}")),
+        Cause::NoRoute => (ErrorKind::Unreachable, format!("cannot be reached from the operator: {CHECK}")),
+        Cause::TimedOut => (ErrorKind::Unreachable, "did not answer in time".to_owned()),
+        Cause::Tls => (
+            ErrorKind::Unreachable,
+            "has no TLS certificate that is trusted: check certificate-authority-data in the kubeconfig of the provider".to_owned(),
+        ),
+        Cause::ConnectionLost => (ErrorKind::Unreachable, "does not answer".to_owned()),
+        Cause::TooLarge => (
+            ErrorKind::Failed,
+            "returns more than is accepted: delete large objects there".to_owned(),
+        ),
+        Cause::Undecodable => {
+            (ErrorKind::Failed, format!("returns an answer that cannot be decoded: {CHECK}"))
+        }
+    };
+    let message = format!("failed to {verb} {what}: the provider's cluster {sentence}");
+    BackendError::new(error_kind, reason::KUBEVIRT_API_ERROR, message)
 }
 
 fn unauthenticated() -> BackendError {
     BackendError::new(
         ErrorKind::Unauthenticated,
         reason::KUBEVIRT_API_ERROR,
-        "the provider's cluster does not accept our credentials: renew the kubeconfig of the provider",
+        "the provider's cluster does not accept the credentials: renew the kubeconfig of the provider",
     )
 }
 
-/// The cluster answered, and said no.
-fn answered(kind: Kind, verb: &str, what: &str, status: &Status) -> BackendError {
-    let said = clean(&status.message);
+/// Returns the error of a request that the cluster rejected.
+fn rejected(kind: Kind, verb: &str, name: &str, what: &str, status: &Status) -> BackendError {
     let fail = |kind, message: String| BackendError::new(kind, reason::KUBEVIRT_API_ERROR, message);
-    let missing_namespace = status.details.as_ref().filter(|details| details.kind == "namespaces");
+    let failed = |kind, sentence: &str| fail(kind, format!("failed to {verb} {what}: {sentence}"));
+    let details = status.details.as_ref();
     match status.code {
         401 => unauthenticated(),
-        403 if status.message.contains("exceeded quota") => BackendError::new(
-            ErrorKind::NoCapacity,
-            reason::INSUFFICIENT_RESOURCES,
-            format!(
-                "the provider's cluster has no room for {what}: {said}: raise the quota of the namespace, or ask for less"
-            ),
-        ),
+        403 if status.message.contains("exceeded quota") => {
+            let said = validator_line(kind, verb, status).map(|line| format!("{line}: ")).unwrap_or_default();
+            let message = format!(
+                "the provider's cluster has no capacity for {what}: {said}raise the quota of the namespace, or request less"
+            );
+            BackendError::new(ErrorKind::NoCapacity, reason::INSUFFICIENT_RESOURCES, message)
+        }
         403 if status.message.contains("User \"") => fail(
             ErrorKind::Refused,
             format!(
-                "not permitted to {verb} {what}: grant the verb {} on {} to the platform's account in the provider's cluster",
+                "not permitted to {verb} {what}: grant the verb {} on {} to the operator's account in the provider's cluster",
                 permission_verb(verb),
                 kind.permission()
             ),
         ),
-        404 if missing_namespace.is_some() => fail(
-            ErrorKind::Refused,
-            format!(
-                "failed to {verb} {what}: namespace {:?} does not exist in the provider's cluster: create it",
-                missing_namespace.map(|details| details.name.as_str()).unwrap_or_default()
-            ),
-        ),
+        404 if details.is_some_and(|details| details.kind == "namespaces") => {
+            let namespace = name.split_once('/').map(|(namespace, _)| namespace).unwrap_or_default();
+            let sentence =
+                format!("namespace {namespace:?} does not exist in the provider's cluster: create it");
+            failed(ErrorKind::Refused, &sentence)
+        }
         404 => match kind.installed_by() {
-            Some(program) if status.details.as_ref().is_none_or(|details| details.name.is_empty()) => fail(
-                ErrorKind::Refused,
-                format!(
-                    "failed to {verb} {what}: {program} is not installed in the provider's cluster: install it"
-                ),
-            ),
-            _ => fail(ErrorKind::Failed, format!("failed to {verb} {what}: it is gone")),
+            Some(program) if details.is_none_or(|details| details.name.is_empty()) => {
+                let sentence = format!("{program} is not installed in the provider's cluster: install it");
+                failed(ErrorKind::Refused, &sentence)
+            }
+            _ => failed(ErrorKind::Failed, "not found"),
         },
-        409 => fail(ErrorKind::Failed, format!("failed to {verb} {what}: it was changed meanwhile")),
+        409 => failed(ErrorKind::Failed, "it was changed at the same time"),
         400 | 403 | 405 | 406 | 410 | 413 | 415 | 422 => {
             let who = kind.installed_by().unwrap_or("the provider's cluster").trim_end_matches(',');
-            fail(ErrorKind::Refused, format!("{who} refuses {what}: {said}"))
+            let said = validator_line(kind, verb, status)
+                .unwrap_or_else(|| "check the admission policies of the provider's cluster".to_owned());
+            fail(ErrorKind::Refused, format!("{who} rejects {what}: {said}"))
         }
-        408 | 504 => fail(
-            ErrorKind::Unreachable,
-            format!("failed to {verb} {what}: the provider's cluster did not answer in time"),
-        ),
-        _ => fail(ErrorKind::Failed, format!("failed to {verb} {what}: {said}")),
+        408 | 504 => failed(ErrorKind::Unreachable, "the provider's cluster did not answer in time"),
+        429 => failed(ErrorKind::Failed, "the provider's cluster receives too many requests"),
+        500 if status.message.contains("failed calling webhook") => {
+            let sentence = "an admission webhook of the provider's cluster does not answer: check the pods that serve it";
+            failed(ErrorKind::Failed, sentence)
+        }
+        code => failed(ErrorKind::Failed, &format!("the provider's cluster answers with status {code}")),
     }
 }
 
-/// The verb that Kubernetes' permissions know.
+/// Returns the verb of the RBAC rule.
 fn permission_verb(verb: &str) -> &str {
     match verb {
         "read" => "get, list and watch",
@@ -113,7 +128,7 @@ fn permission_verb(verb: &str) -> &str {
     }
 }
 
-/// A failed apply.
+/// Returns the error of a failed apply.
 #[must_use]
 pub fn explain_apply(kind: Kind, name: &str, error: &ApplyError) -> BackendError {
     match error {
@@ -121,7 +136,7 @@ pub fn explain_apply(kind: Kind, name: &str, error: &ApplyError) -> BackendError
             ErrorKind::Refused,
             reason::NAME_TAKEN,
             format!(
-                "{} {name} is not ours and is left alone: remove it, or give the Machine another name",
+                "{} {name} does not belong to this Machine: delete it, or give the Machine another name",
                 kind.name()
             ),
         ),
@@ -135,44 +150,17 @@ pub fn explain_apply(kind: Kind, name: &str, error: &ApplyError) -> BackendError
     }
 }
 
-/// A failed deletion.
+/// Returns the error of a failed deletion.
 #[must_use]
 pub fn explain_delete(kind: Kind, name: &str, error: &DeleteError) -> BackendError {
     let DeleteError::DeleteObject { source, .. } = error;
     explain(kind, "delete", name, source)
 }
 
-/// Another program's message, fit to be shown: one line, not too long, without its ceremony and without the credentials
-/// that an address may hold.
-#[must_use]
-pub fn clean(message: &str) -> String {
-    let message = message
-        .split_once("denied the request: ")
-        .filter(|(start, _)| start.starts_with("admission webhook"))
-        .map_or(message, |(_, reason)| reason);
-    let words: Vec<String> = message.split_whitespace().map(without_credentials).collect();
-    let line: String = words.join(" ").chars().filter(|letter| !letter.is_control()).collect();
-    let mut cut: String = line.chars().take(MESSAGE_LIMIT).collect();
-    if cut.len() < line.len() {
-        cut.push('…');
-    }
-    cut
-}
-
-/// A word, without what stands before the host in an address, and without its query.
-fn without_credentials(word: &str) -> String {
-    let Some((scheme, rest)) = word.split_once("://") else {
-        return word.to_owned();
-    };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let path = path.split_once(['?', '#']).map_or(path, |(path, _)| path);
-    format!("{scheme}://{host}{path}")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use kube::core::response::StatusDetails;
 
     use super::*;
@@ -194,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_becomes_a_kind_of_failure_and_a_sentence_with_the_fix() {
+    fn every_error_becomes_a_message_with_the_fix() {
         let vm = Kind::VirtualMachine;
-        let told: Vec<String> = [
+        let messages: Vec<String> = [
             (vm, "read", answer(401, "Unauthorized", None)),
             (vm, "apply", answer(403, "virtualmachines.kubevirt.io is forbidden: User \"x\" cannot patch", None)),
             (Kind::PersistentVolumeClaim, "create", answer(403, "persistentvolumeclaims \"vm-root\" is forbidden: exceeded quota: small, requested: requests.storage=20Gi", None)),
@@ -210,26 +198,22 @@ mod tests {
             (vm, "apply", answer(429, "too many requests", None)),
             (vm, "apply", answer(500, "failed calling webhook \"virtualmachines-mutator.kubevirt.io\": connection refused", None)),
             (vm, "apply", answer(504, "Timeout: request did not complete", None)),
-            (vm, "read", Error::Service("connection refused".into())),
+            (vm, "apply", answer(503, "INTERNAL-PAGE-CANARY password=hunter2", None)),
+            (vm, "apply", answer(422, "INTERNAL-PAGE-CANARY password=hunter2", None)),
+            (vm, "read", answer(403, "INTERNAL-PAGE-CANARY", None)),
+            (vm, "read", Error::Service("INTERNAL-PAGE-CANARY".into())),
+            (vm, "read", Error::Service(io::Error::from(io::ErrorKind::ConnectionRefused).into())),
+            (vm, "read", Error::Service(io::Error::from(io::ErrorKind::TimedOut).into())),
+            (vm, "read", Error::Service(io::Error::from(io::ErrorKind::NetworkUnreachable).into())),
+            (vm, "read", Error::Service("dns error".into())),
         ]
         .iter()
         .map(|(kind, verb, error)| {
-            let told = explain(*kind, verb, "apps/vm", error);
-            format!("{:?} {}: {}", told.kind, told.reason, told.message)
+            let error = explain(*kind, verb, "apps/vm", error);
+            format!("{:?} {}: {}", error.kind, error.reason, error.message)
         })
         .collect();
-        insta::assert_snapshot!(told.join("\n"));
-    }
-
-    #[test]
-    fn a_message_is_one_short_line_without_credentials() {
-        assert_eq!(
-            clean(
-                "failed to get https://user:hunter2@example.com:8443/x?token=hunter2\n\tafter\u{7} 3 tries"
-            ),
-            "failed to get https://example.com:8443/x after 3 tries"
-        );
-        assert_eq!(clean(&"é".repeat(1000)).chars().count(), MESSAGE_LIMIT + 1);
+        insta::assert_snapshot!(messages.join("\n"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The kinds of object that the backend reads and writes, and what it reads out of any of them.
+//! The kinds of objects that the backend reads and writes, and helpers for all of them.
 
 use std::sync::Arc;
 
@@ -12,34 +12,35 @@ use vitistack_clients::kubernetes::Child;
 use vitistack_plan::machine::Identity;
 use vitistack_types::labels;
 
+use super::{changes::place, foreign_text};
 use crate::Target;
 
-/// An object as it was read, shared with the cache it may come from.
+/// An object that was read, shared with the cache.
 pub type Object = Arc<DynamicObject>;
 
 /// A kind of object in the provider's cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// KubeVirt's machine.
+    /// A KubeVirt machine.
     VirtualMachine,
-    /// A machine that runs.
+    /// A running machine.
     VirtualMachineInstance,
-    /// KubeVirt's own configuration.
+    /// The configuration of KubeVirt.
     KubeVirt,
     /// A volume.
     PersistentVolumeClaim,
     /// A volume that CDI fills.
     DataVolume,
-    /// What volumes are made from.
+    /// A class of volumes.
     StorageClass,
-    /// A network, for Multus.
+    /// A Multus network.
     NetworkAttachmentDefinition,
     /// First-boot configuration.
     Secret,
 }
 
 impl Kind {
-    /// All of them, for whoever keeps caches or prints permissions.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::VirtualMachine,
         Self::VirtualMachineInstance,
@@ -68,53 +69,53 @@ impl Kind {
         }
     }
 
-    /// The API that serves it.
+    /// Returns the API that serves the kind.
     #[must_use]
     pub fn resource(self) -> ApiResource {
         let (group, version, kind, [plural]) = self.parts();
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
     }
 
-    /// The group of the API that serves it.
+    /// Returns the API group.
     #[must_use]
     pub fn group(self) -> &'static str {
         self.parts().0
     }
 
-    /// The version of the API that serves it.
+    /// Returns the API version.
     #[must_use]
     pub fn version(self) -> &'static str {
         self.parts().1
     }
 
-    /// Its name, as users write it.
+    /// Returns the name of the kind, as users write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.parts().2
     }
 
-    /// Its plural, as paths name it.
+    /// Returns the plural, as in API paths.
     #[must_use]
     pub fn plural(self) -> &'static str {
         let [plural] = self.parts().3;
         plural
     }
 
-    /// The plural with its group, as permissions name it.
+    /// Returns the plural with its group, as in messages about permissions.
     #[must_use]
     pub fn permission(self) -> String {
         let (group, _, _, [plural]) = self.parts();
         if group.is_empty() { (*plural).to_owned() } else { format!("{plural}.{group}") }
     }
 
-    /// Its API group and its plural, as a rule of a role takes them.
+    /// Returns the API group and the plural, as in an RBAC rule.
     #[must_use]
     pub fn rule(self) -> (&'static str, &'static [&'static str]) {
         let (group, _, _, plural) = self.parts();
         (group, plural)
     }
 
-    /// What has to be installed in a cluster that does not serve it.
+    /// Returns the program that serves the kind; none for the kinds of Kubernetes itself.
     #[must_use]
     pub fn installed_by(self) -> Option<&'static str> {
         match self {
@@ -125,7 +126,7 @@ impl Kind {
         }
     }
 
-    /// The verbs that the backend and its caches use on it, for whoever generates permissions.
+    /// Returns the verbs that the backend and its caches use.
     #[must_use]
     pub fn verbs(self) -> &'static [&'static str] {
         match self {
@@ -139,7 +140,14 @@ impl Kind {
         }
     }
 
-    /// An object of this kind.
+    /// Whether objects of the kind are read whatever namespaces the operator works in: storage classes are cluster-scoped,
+    /// and KubeVirt's configuration is wherever KubeVirt was installed.
+    #[must_use]
+    pub fn is_read_in_whole_cluster(self) -> bool {
+        matches!(self, Self::StorageClass | Self::KubeVirt)
+    }
+
+    /// Returns a desired object of this kind.
     #[must_use]
     pub fn child(self, metadata: ObjectMeta, data: Value) -> Child {
         let resource = self.resource();
@@ -149,54 +157,55 @@ impl Kind {
         Child { resource, object }
     }
 
-    /// An object of this kind that was read.
+    /// Returns an observed object of this kind.
     #[must_use]
     pub fn found(self, object: &Object) -> Child {
         Child { resource: self.resource(), object: DynamicObject::clone(object) }
     }
 }
 
-/// The identity that an object was stamped with: which machine an event about it concerns.
+/// Returns the identity of the machine that an object belongs to.
 #[must_use]
 pub fn identity_of(object: &DynamicObject) -> Option<Identity> {
     object.labels().get(labels::IDENTITY).map(Identity::new)
 }
 
-/// Whether an object was made for this identity.
+/// Whether an object belongs to the machine of this identity.
 #[must_use]
 pub fn belongs_to(object: &DynamicObject, identity: &Identity) -> bool {
     object.labels().get(labels::IDENTITY).is_some_and(|found| found == identity.as_str())
 }
 
-/// The namespace of the Machine that an object was made for. What was made before that was noted is of the namespace that
-/// it is in, where that can be a Machine's; in a namespace that a provider names nobody can say any more.
+/// Returns the namespace of the Machine that an object was created for. An object without the label belongs to the
+/// namespace it is in, if that can be the namespace of a Machine; in the namespace of a provider it is unknown.
 #[must_use]
 pub fn made_for<'a>(object: &'a DynamicObject, target: &'a Target) -> Option<&'a str> {
-    let noted = object.labels().get(labels::MACHINE_NAMESPACE).map(String::as_str);
-    // Nobody else ever had this identity: it is the Machine's own UID.
+    let labeled = object.labels().get(labels::MACHINE_NAMESPACE).map(String::as_str);
+    // The identity is the UID of this Machine, so no other Machine ever had it.
     let is_original = || target.identity.as_str() == target.uid;
     let is_beside = || object.metadata.namespace.as_deref() == Some(&target.namespace);
-    noted.or_else(|| (is_original() || is_beside()).then_some(target.namespace.as_str()))
+    labeled.or_else(|| (is_original() || is_beside()).then_some(target.namespace.as_str()))
 }
 
-/// A part of an object, or its empty form: what another program wrote may lack anything.
+/// Returns a part of an object, or its default: objects of other programs may lack any field.
 pub fn part<T: DeserializeOwned + Default>(object: &DynamicObject, pointer: &str) -> T {
     object.data.pointer(pointer).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
 }
 
-/// The object of this name.
+/// Returns the object of this name.
 #[must_use]
 pub fn named<'a>(objects: &'a [Object], name: &str) -> Option<&'a Object> {
     objects.iter().find(|object| object.metadata.name.as_deref() == Some(name))
 }
 
-/// What an object is, as users look it up, and whose it seems to be.
+/// Returns the kind and name of an object and the Machine that it seems to belong to.
 #[must_use]
 pub fn describe(kind: Kind, object: &DynamicObject) -> String {
-    let place = object.metadata.namespace.as_deref().unwrap_or_default();
-    let what = format!("{} {place}/{}", kind.name(), object.name_any());
+    let what = format!("{} {}", kind.name(), place(object));
     match object.labels().get(labels::MACHINE) {
-        Some(machine) => format!("{what} (made for another Machine named {machine:?})"),
+        Some(machine) => {
+            format!("{what} (created for another Machine named \"{}\")", foreign_text::name(machine))
+        }
         None => what,
     }
 }

@@ -1,21 +1,29 @@
 //! Machines on KubeVirt, in the cluster of the Machines or in another one.
 //!
-//! A machine is a VirtualMachine, a claim or DataVolume for each disk and, where needed, a Secret with its first-boot
-//! configuration; a network is a NetworkAttachmentDefinition that all its machines share. [`plan()`] decides what they
-//! are, [`changes()`] what has to be written, [`observe()`] what they say about the machine: all three without a cluster.
+//! A machine consists of a VirtualMachine, a PersistentVolumeClaim or DataVolume for each disk and, where required, a
+//! Secret with its first-boot configuration. A network is a NetworkAttachmentDefinition that its machines share.
+//! [`plan()`] decides what these objects are, [`changes()`] what has to be written, and [`observe()`] derives the state of
+//! the machine from them: all three without a cluster.
 
-mod answers;
 mod apply;
+mod backend_type;
+mod cache;
 mod changes;
 mod cloud_init;
+mod confirm;
 mod failure;
+mod foreign_text;
 mod kind;
 mod names;
 mod observe;
+mod open;
 mod plan;
 mod power;
 mod prune;
 mod read;
+mod render;
+mod requests;
+mod shared_list;
 mod storage;
 mod virtual_machine;
 
@@ -29,37 +37,42 @@ use tokio::time::Instant;
 use vitistack_plan::machine::{Capabilities, Observed, Part, Support, Update};
 use vitistack_types::labels;
 
+pub use backend_type::KubeVirtType;
+pub use cache::CachedReader;
 pub use changes::{Write, changes};
 pub use cloud_init::DerivedSecret;
 pub use failure::explain;
 pub use kind::{Kind, Object, belongs_to, identity_of};
 pub use observe::observe;
+pub use open::{KubeVirtOpener, Probe, probe};
 pub use plan::{Planned, Volume, plan};
 pub use prune::prune;
 pub use read::{Found, LiveReader, ReadError, Reader, find};
 
-use self::answers::Answers;
-use crate::{Backend, BackendError, Order, Progress, Target};
+use self::{confirm::Confirmation, requests::Requests};
+use crate::{Backend, BackendError, Limits, Order, Progress, Target};
 
-/// What the label on everything made says about who made it.
+/// The value of the managed-by label on every object that the backend creates.
 const MANAGER: &str = "kubevirt-operator";
 
-/// The name under which fields are written.
+/// The field manager of every write.
 const FIELD_MANAGER: &str = "vitistack-kubevirt";
 
-/// Where machines are made, and whose they are.
+/// Where machines are created, and which objects own them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Namespace for everything that is made; each Machine's own if none.
+    /// The namespace of every object; the namespace of each Machine if none.
     pub namespace: Option<String>,
-    /// The kind of the Machines, where they live in the same cluster; none if the cluster is a remote one, whose garbage
-    /// collector would delete what belongs to an object it does not know.
+    /// The kind of the Machines if they are in the same cluster. None for a remote cluster, whose garbage collector would
+    /// delete objects with an owner that does not exist there.
     pub owner: Option<OwnerKind>,
-    /// The zones that the provider says it has; where it says nothing, the nodes decide.
+    /// The zones that the provider declares; if it declares none, the nodes decide.
     pub zones: Vec<String>,
+    /// What the provider lets Machines use.
+    pub limits: Limits,
 }
 
-/// The kind of the objects that machines belong to.
+/// The kind of the owners of machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerKind {
     /// Group and version, such as `vitistack.io/v1alpha1`.
@@ -69,25 +82,25 @@ pub struct OwnerKind {
 }
 
 impl Settings {
-    /// The namespace that a machine is made in.
+    /// Returns the namespace that a machine is created in.
     #[must_use]
     pub fn namespace<'a>(&'a self, target: &'a Target) -> &'a str {
         self.namespace.as_deref().unwrap_or(&target.namespace)
     }
 
-    /// Whether a machine is made beside its Machine, in the same namespace of the same cluster.
+    /// Whether a machine is created in the cluster and namespace of its Machine.
     #[must_use]
     pub fn is_beside(&self, target: &Target) -> bool {
         self.owner.is_some() && self.namespace(target) == target.namespace
     }
 
-    /// The reference to the Machine, where the cluster and the namespace are the Machine's own.
+    /// Returns the owner reference to the Machine, if the cluster and the namespace are those of the Machine.
     fn owner_of(&self, target: &Target) -> Option<OwnerReference> {
         let owner = self.owner.as_ref().filter(|_| self.is_beside(target))?;
         Some(virtual_machine::owner_reference(&owner.api_version, &owner.kind, &target.name, &target.uid))
     }
 
-    /// Name, place and labels of something that is made for a machine.
+    /// Returns the metadata of an object that is created for a machine.
     fn metadata(&self, target: &Target, name: String) -> ObjectMeta {
         ObjectMeta {
             name: Some(name),
@@ -103,7 +116,7 @@ impl Settings {
     }
 }
 
-/// What KubeVirt can do.
+/// Returns what KubeVirt can do.
 pub(crate) fn capabilities() -> Capabilities {
     Capabilities {
         resize: Support::AtRestart,
@@ -117,22 +130,24 @@ pub(crate) fn capabilities() -> Capabilities {
     }
 }
 
-/// Machines on KubeVirt.
+/// The KubeVirt backend.
 pub struct KubeVirt {
     client: Client,
     reader: Arc<dyn Reader>,
     settings: Settings,
-    answers: Answers,
+    requests: Requests,
+    confirmation: Confirmation,
 }
 
 impl KubeVirt {
-    /// A backend that writes with `client` and reads with `reader`, which may lag behind.
+    /// Returns a backend that writes with `client` and reads with `reader`, which may lag.
     #[must_use]
     pub fn new(client: Client, reader: Arc<dyn Reader>, settings: Settings) -> Self {
-        Self { client, reader, settings, answers: Answers::new(Instant::now()) }
+        let confirmation = Confirmation::new(&client, reader.is_namespaced());
+        Self { client, reader, settings, requests: Requests::new(Instant::now()), confirmation }
     }
 
-    /// A backend that reads from the cluster itself, every time.
+    /// Returns a backend that reads every object from the cluster itself.
     #[must_use]
     pub fn live(client: Client, settings: Settings) -> Self {
         let reader = Arc::new(LiveReader::new(client.clone()));
@@ -144,22 +159,23 @@ impl KubeVirt {
         if !self.reader.may_lag() {
             return Ok(found);
         }
-        let (live, now) = (LiveReader::new(self.client.clone()), Instant::now());
-        // With no order and nothing there, somebody is about to let the Machine go.
+
+        let now = Instant::now();
+        // Without an order and without any object the Machine is about to be released.
         if order.is_none() && !found.has_any(&target.identity) {
-            let sufficient = |kind| self.answers.sufficient(kind, &target.identity, now);
-            return read::confirm_absence(&live, &self.settings, target, found, sufficient).await;
+            let version = |kind| self.requests.sufficient_version(kind, &target.identity, now);
+            return self.confirmation.absence(&self.settings, target, found, version).await;
         }
         let machine = found.virtual_machine.as_ref();
         let is_shown = machine.is_some_and(|machine| belongs_to(machine, &target.identity));
-        if !is_shown && self.answers.has_unheard(&target.identity, now) {
-            return read::confirm_machine(&live, &self.settings, target, found).await;
+        if !is_shown && self.requests.has_unanswered(&target.identity, now) {
+            return self.confirmation.machine(&self.settings, target, found).await;
         }
         Ok(found)
     }
 
     fn writer(&self) -> apply::Writer<'_> {
-        apply::Writer { client: &self.client, reader: self.reader.as_ref(), answers: &self.answers }
+        apply::Writer { client: &self.client, reader: self.reader.as_ref(), requests: &self.requests }
     }
 }
 
@@ -176,15 +192,14 @@ impl Backend for KubeVirt {
 
     async fn create(&self, order: &Order) -> Result<Progress, BackendError> {
         let found = self.find(&order.target, Some(order)).await?;
-        let asking = self.answers.asking(&order.target.identity);
-        let power = order.desired.power;
-        asking.ended(apply::specification(&self.writer(), &self.settings, order, &found, power).await)
+        let request = self.requests.start(&order.target.identity);
+        request.finish(apply::create(&self.writer(), &self.settings, order, &found).await)
     }
 
     async fn update(&self, order: &Order, update: &Update) -> Result<Progress, BackendError> {
         let found = self.find(&order.target, Some(order)).await?;
-        let asking = self.answers.asking(&order.target.identity);
-        asking.ended(apply::update(&self.writer(), &self.settings, order, &found, update).await)
+        let request = self.requests.start(&order.target.identity);
+        request.finish(apply::update(&self.writer(), &self.settings, order, &found, update).await)
     }
 
     async fn delete(&self, target: &Target, part: &Part) -> Result<Progress, BackendError> {

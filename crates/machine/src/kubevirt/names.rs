@@ -1,21 +1,21 @@
-//! Names of what is made in the provider's cluster. Deterministic, valid, and never shared by two different things:
-//! where two Machines could arrive at one name, the label with the identity tells whose it is.
+//! The names of objects in the provider's cluster: deterministic, valid, and unique per object. Where two Machines could
+//! have the same name, the identity label decides which of them an object belongs to.
 
 use serde_json::json;
 use vitistack_clients::kubernetes::fingerprint;
 use vitistack_plan::machine::AttachedNetwork;
 
-/// The disk and volume that hold the first-boot configuration.
+/// The disk and volume with the first-boot configuration.
 pub const CLOUD_INIT_DISK: &str = "cloudinitdisk";
 
-/// The interface and network of a machine that names none.
+/// The interface and network of a machine without networks.
 pub const POD_NETWORK: &str = "default";
 
-/// A label holds no more, and everything made for a machine is labelled with its name.
+/// The maximum length of a label value: every object of a machine is labeled with its name.
 pub const NAME_LIMIT: usize = 63;
 
-/// Volumes that KubeVirt adds to the pod of every machine. A disk of such a name passes admission, and the pod is
-/// refused for having two volumes of one name.
+/// Volumes that KubeVirt adds to the pod of every machine. A disk with such a name passes admission, but its pod is
+/// rejected because two volumes have the same name.
 const POD_VOLUMES: [&str; 13] = [
     "private",
     "private-libvirt",
@@ -32,42 +32,42 @@ const POD_VOLUMES: [&str; 13] = [
     "vm-state",
 ];
 
-/// The claim, or the DataVolume that makes it, of a disk.
+/// Returns the name of the claim of a disk, or of the DataVolume that creates it.
 #[must_use]
 pub fn claim(machine: &str, disk: &str) -> String {
     format!("{machine}-{disk}")
 }
 
-/// The Secret that first-boot configuration is kept in.
+/// Returns the name of the Secret with the first-boot configuration.
 #[must_use]
 pub fn cloud_init_secret(machine: &str) -> String {
     format!("{machine}-cloudinit")
 }
 
-/// The attachment of a network. What the network is goes into the name: a network that changes gets another attachment,
-/// so that nothing is rewritten under machines that run, and two namespaces whose machines share one namespace here
-/// never fight over a name.
+/// Returns the name of the attachment of a network. It contains a hash of the network: a changed network gets another
+/// attachment, so that nothing changes under running machines, and Machines of two namespaces that are created in one
+/// namespace never conflict.
 #[must_use]
 pub fn attachment(network: &AttachedNetwork) -> String {
     let print = fingerprint(&json!([network.name, network.bridge, network.vlan]));
     let tag = network.vlan.map_or_else(|| "untagged".to_owned(), |vlan| format!("vlan{vlan}"));
-    // Multus takes no dots in a name, and a network's interface is labelled with no more than 63 characters.
+    // Multus accepts no dots in a name, and the label of an interface has at most 63 characters.
     let stem: String = network.name.replace('.', "-").chars().take(36).collect();
     let print: String = print.chars().take(8).collect();
     format!("{}-{tag}-{print}", stem.trim_end_matches('-'))
 }
 
-/// The address of an interface that was given none: a locally administered one that follows from whose it is. Without it
-/// KubeVirt makes one up at every start, and the guest's leases and network configuration would not know it again.
+/// Returns the address of an interface without one in the spec: a locally administered address derived from the identity.
+/// Without it KubeVirt generates another one at every start, which breaks leases and the network configuration of the guest.
 #[must_use]
 pub fn mac_address(identity: &str, interface: &str) -> String {
     let print = fingerprint(&json!([identity, interface]));
     let octets = print.as_bytes().chunks(2).take(5).filter_map(|pair| std::str::from_utf8(pair).ok());
-    // The first octet says: one station, and chosen by no manufacturer.
+    // The first octet marks a unicast, locally administered address.
     std::iter::once("02").chain(octets).collect::<Vec<_>>().join(":")
 }
 
-/// Why a disk cannot have this name, with the fix.
+/// Returns why a disk cannot have this name, with the fix.
 #[must_use]
 pub fn refuse_disk(disk: &str, has_cloud_init: bool) -> Option<String> {
     let by_cloud_init = has_cloud_init
@@ -79,12 +79,12 @@ pub fn refuse_disk(disk: &str, has_cloud_init: bool) -> Option<String> {
         None
     } else {
         Some(format!(
-            "disks[{disk}].name {disk:?} is not a name that KubeVirt takes: use at most 63 lower-case letters, digits and '-'"
+            "disks[{disk}].name {disk:?} is not accepted by KubeVirt: use at most 63 lower-case letters, digits and '-'"
         ))
     }
 }
 
-/// Whether a text is a DNS label: what KubeVirt asks of disks, and we of interfaces.
+/// Whether a text is a DNS label, as KubeVirt requires for disks.
 #[must_use]
 pub fn is_dns_label(text: &str) -> bool {
     let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_says_which_network_it_is_and_is_a_valid_name() {
+    fn an_attachment_name_contains_the_network_and_is_valid() {
         for (network, expected) in [
             (network("prod-network", "br0", Some(100)), "prod-network-vlan100-"),
             (network("storage.network", "br1", None), "storage-network-untagged-"),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_kubevirt_uses_or_refuses_is_refused_with_the_fix() {
+    fn a_reserved_or_invalid_disk_name_is_refused_with_the_fix() {
         for disk in ["private", "hotplug-disks", "cloudinitdisk", "cloudinitdisk-udata", "a.b", "A", "", "-a"]
         {
             let message = refuse_disk(disk, true).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_follows_from_the_identity_and_the_interface_alone() {
+    fn an_address_depends_on_the_identity_and_the_interface_only() {
         let address = mac_address("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "eth0");
         assert_eq!(address, mac_address("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "eth0"));
         assert_ne!(address, mac_address("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "eth1"));

@@ -1,4 +1,4 @@
-//! What the objects in the provider's cluster say about a machine. Pure.
+//! The state of a machine, from the objects in the provider's cluster. Pure.
 
 use std::net::IpAddr;
 
@@ -12,6 +12,7 @@ use vitistack_types::labels;
 use super::{
     Settings,
     changes::{changes, foreign, place},
+    foreign_text,
     kind::{Kind, Object, belongs_to, named, part},
     names,
     plan::{Planned, plan},
@@ -22,10 +23,10 @@ use super::{
 };
 use crate::{Order, Target};
 
-/// No machine has more addresses than this that anybody wants to read; the guest itself may claim any number.
+/// The maximum number of addresses in the status: the guest may report any number.
 const ADDRESS_LIMIT: usize = 64;
 
-/// What there is of a machine.
+/// Returns the observed state of a machine.
 #[must_use]
 pub fn observe(
     settings: &Settings,
@@ -39,10 +40,11 @@ pub fn observe(
     let machine = found.virtual_machine.as_ref().filter(mine);
     let instance = found.instance.as_ref().filter(mine);
     let mut problems = planned.as_ref().map(|planned| planned.problems.clone()).unwrap_or_default();
+
     let observed = machine.map(|machine| {
         let (power, problem) = power(machine, instance.map(AsRef::as_ref), found, now);
         problems.extend(problem);
-        // One that has ended has no address and no node any more.
+        // An instance that has ended no longer has addresses and a node.
         let running = instance.filter(|instance| !is_final(instance));
         let is_current = order
             .zip(planned.as_ref())
@@ -59,13 +61,16 @@ pub fn observe(
             started: running.and_then(|instance| started(instance)),
             restarted_for: restarted_for(machine, instance),
             addresses: running.map(|instance| addresses(instance)).unwrap_or_default(),
-            node: running.and_then(|instance| part(instance, "/status/nodeName")),
+            node: running
+                .and_then(|instance| part::<Option<String>>(instance, "/status/nodeName"))
+                .map(|node| foreign_text::name(&node).to_owned()),
             zone: part::<Value>(machine, "/spec/template/spec/nodeSelector")
                 .get(ZONE)
                 .and_then(Value::as_str)
-                .map(str::to_owned),
+                .map(|zone| foreign_text::name(zone).to_owned()),
         }
     });
+
     Observed {
         machine: observed,
         disks: disks(target, found),
@@ -73,35 +78,41 @@ pub fn observe(
         foreign: foreign(target, planned.as_ref(), found),
         elsewhere: found.elsewhere.clone(),
         task: task(target, planned.as_ref(), found),
-        // KubeVirt has no tasks that end unheard: what fails stands in the objects, and is told as power or as a problem.
+        // KubeVirt has no tasks: a failure is in the status of the objects, and reported as power or as a problem.
         failure: None,
         problems,
     }
 }
 
-/// What is on its way out and has to be gone before anything else begins.
+/// Returns the deletion that has to finish before anything else starts.
 fn task(target: &Target, planned: Option<&Planned>, found: &Found) -> Option<String> {
-    let leaves = |kind: Kind, object: &Object| {
-        let is_leaving = object.metadata.deletion_timestamp.is_some() && belongs_to(object, &target.identity);
-        is_leaving.then(|| format!("{} {} goes", kind.name(), place(object)))
+    let deletion = |kind: Kind, object: &Object| format!("{} {} to be deleted", kind.name(), place(object));
+    let terminating = |kind: Kind, object: &Object| {
+        let is_terminating =
+            object.metadata.deletion_timestamp.is_some() && belongs_to(object, &target.identity);
+        is_terminating.then(|| deletion(kind, object))
     };
+
     let machine = found.virtual_machine.as_ref();
-    if let Some(machine) = machine.and_then(|machine| leaves(Kind::VirtualMachine, machine)) {
+    if let Some(machine) = machine.and_then(|machine| terminating(Kind::VirtualMachine, machine)) {
         return Some(machine);
     }
-    // Without its machine an instance is only a remainder, but one that still uses the disks.
+    // An instance without its VirtualMachine is being deleted, and still uses the disks.
     let has_machine = machine.is_some_and(|machine| belongs_to(machine, &target.identity));
     let orphan =
         found.instance.as_ref().filter(|instance| !has_machine && belongs_to(instance, &target.identity));
     if let Some(orphan) = orphan {
-        return Some(format!("{} {} goes", Kind::VirtualMachineInstance.name(), place(orphan)));
+        return Some(deletion(Kind::VirtualMachineInstance, orphan));
     }
+
     let volumes = planned.map(|planned| planned.volumes.as_slice()).unwrap_or_default();
     volumes.iter().find_map(|volume| {
         let name = volume.child.object.name_any();
-        let claim = named(&found.claims, &name).and_then(|claim| leaves(Kind::PersistentVolumeClaim, claim));
-        claim
-            .or_else(|| named(&found.data_volumes, &name).and_then(|volume| leaves(Kind::DataVolume, volume)))
+        let claim =
+            named(&found.claims, &name).and_then(|claim| terminating(Kind::PersistentVolumeClaim, claim));
+        claim.or_else(|| {
+            named(&found.data_volumes, &name).and_then(|volume| terminating(Kind::DataVolume, volume))
+        })
     })
 }
 
@@ -121,8 +132,8 @@ fn cpu(machine: &DynamicObject) -> Option<CpuShape> {
     Some(CpuShape { cores: number("cores"), threads: number("threads"), sockets: number("sockets") })
 }
 
-/// Whether the instance runs without something that its machine was given. KubeVirt keeps some of it for a migration,
-/// which may be impossible or switched off; a restart brings it as well.
+/// Whether the instance runs without a change of its VirtualMachine. KubeVirt applies some changes by a migration, which may
+/// be impossible or disabled; a restart applies them as well.
 fn restart_needed(machine: &DynamicObject, instance: Option<&DynamicObject>) -> bool {
     let awaits_migration = |instance: &DynamicObject| {
         ["True", "False"].iter().any(|status| condition(instance, "MigrationRequired", status).is_some())
@@ -130,7 +141,7 @@ fn restart_needed(machine: &DynamicObject, instance: Option<&DynamicObject>) -> 
     condition(machine, "RestartRequired", "True").is_some() || instance.is_some_and(awaits_migration)
 }
 
-/// When the instance came up, else when it was made.
+/// Returns when the instance started to run, or else when it was created.
 fn started(instance: &DynamicObject) -> Option<Timestamp> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -145,17 +156,17 @@ fn started(instance: &DynamicObject) -> Option<Timestamp> {
         .or_else(|| instance.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }
 
-/// The restart that was carried out: asked for, and the instance that was to go is gone or going.
+/// Returns the restart request that was carried out: its instance is deleted or being deleted.
 fn restarted_for(machine: &DynamicObject, instance: Option<&Object>) -> Option<String> {
     let annotations = machine.annotations();
     let request = annotations.get(labels::RESTART_AT)?;
-    let gone = annotations.get(labels::RESTARTED_INSTANCE)?;
-    let is_there = instance
-        .is_some_and(|instance| uid(instance) == *gone && instance.metadata.deletion_timestamp.is_none());
-    (!is_there).then(|| request.clone())
+    let stopped = annotations.get(labels::RESTARTED_INSTANCE)?;
+    let is_running = instance
+        .is_some_and(|instance| uid(instance) == *stopped && instance.metadata.deletion_timestamp.is_none());
+    (!is_running).then(|| request.clone())
 }
 
-/// The addresses that can be reached from elsewhere. The guest reports them itself, so they are read with care.
+/// Returns the addresses that can be reached from outside. The guest reports them, so they are validated.
 fn addresses(instance: &DynamicObject) -> Vec<String> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -181,16 +192,16 @@ fn addresses(instance: &DynamicObject) -> Vec<String> {
     addresses
 }
 
-/// The volumes that carry the identity, also those that outlived the machine.
+/// Returns the volumes of the machine, including those that outlived it.
 fn disks(target: &Target, found: &Found) -> Vec<ObservedDisk> {
     let mine = |object: &&Object| belongs_to(object, &target.identity);
     let is_off = found.instance.is_none()
         && found.virtual_machine.as_ref().filter(mine).is_some_and(|machine| is_halted(machine));
     let is_alone = |volume: &&Object| named(&found.claims, &volume.name_any()).is_none();
     let claims = found.claims.iter().filter(mine);
-    let unmade = found.data_volumes.iter().filter(mine).filter(is_alone);
+    let pending = found.data_volumes.iter().filter(mine).filter(is_alone);
     let mut disks: Vec<ObservedDisk> = claims
-        .chain(unmade)
+        .chain(pending)
         .map(|volume| {
             let name = volume.name_any();
             let is_filled = named(&found.data_volumes, &name)
@@ -210,7 +221,8 @@ fn disks(target: &Target, found: &Found) -> Vec<ObservedDisk> {
     disks
 }
 
-/// What is left beside the volumes. Without an order the Machine is on its way out, and what belongs to it goes with it.
+/// Returns what is left of an absent machine beside its volumes. Without an order the Machine is being deleted, and the
+/// garbage collector deletes what it owns.
 fn leftovers(target: &Target, order: Option<&Order>, found: &Found) -> Vec<String> {
     let is_collected =
         |secret: &&Object| secret.owner_references().iter().any(|owner| owner.uid == target.uid);
@@ -218,7 +230,7 @@ fn leftovers(target: &Target, order: Option<&Order>, found: &Found) -> Vec<Strin
     left.map(|secret| format!("{} {}", Kind::Secret.name(), secret.name_any())).into_iter().collect()
 }
 
-/// The Secret of a machine that is gone, or was never made.
+/// Returns the Secret of a machine that is deleted or was never created.
 #[must_use]
 pub fn left_secret<'a>(target: &Target, found: &'a Found) -> Option<&'a Object> {
     let mine = |object: &&Object| belongs_to(object, &target.identity);
@@ -226,16 +238,17 @@ pub fn left_secret<'a>(target: &Target, found: &'a Found) -> Option<&'a Object> 
     found.secret.as_ref().filter(mine).filter(|_| !has_machine)
 }
 
-/// The name of the disk that a volume is.
+/// Returns the name of the disk of a volume.
 #[must_use]
 pub fn disk_name(target: &Target, volume: &DynamicObject) -> String {
     let name = volume.name_any();
     let stem = names::claim(&target.name, "");
-    let told = volume.labels().get(labels::DISK).cloned();
-    told.unwrap_or_else(|| name.strip_prefix(&stem).unwrap_or(&name).to_owned())
+    let labeled = volume.labels().get(labels::DISK).map(String::as_str);
+    let found = labeled.unwrap_or_else(|| name.strip_prefix(&stem).unwrap_or(&name));
+    foreign_text::name(found).to_owned()
 }
 
-/// Whether the machine has a volume, or the instance that runs was started with it.
+/// Whether the machine or its running instance uses a volume.
 #[must_use]
 pub fn is_attached(claim: &str, found: &Found) -> bool {
     let uses = |object: Option<&Object>, pointer: &str| {

@@ -1,4 +1,4 @@
-//! What a machine is in the provider's cluster: every object, and everything that has to change before they can be made.
+//! The objects of a machine in the provider's cluster, and the problems that prevent their creation.
 
 use kube::core::ObjectMeta;
 use serde_json::json;
@@ -23,18 +23,18 @@ use super::{
 };
 use crate::Order;
 
-/// A machine in the provider's cluster.
+/// The planned objects of a machine.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The Secret with its first-boot configuration, where the user's own does not do.
+    /// The Secret with the first-boot configuration, where the Secret of the user cannot be used.
     pub secret: Option<DerivedSecret>,
-    /// The networks it is attached to.
+    /// The networks of the machine.
     pub attachments: Vec<Child>,
-    /// A volume for each disk.
+    /// One volume per disk.
     pub volumes: Vec<Volume>,
-    /// The machine itself.
+    /// The VirtualMachine.
     pub virtual_machine: Child,
-    /// What has to change first, each with the fix.
+    /// The problems to fix first.
     pub problems: Vec<Problem>,
 }
 
@@ -43,13 +43,13 @@ pub struct Planned {
 pub struct Volume {
     /// The disk.
     pub disk: DesiredDisk,
-    /// What is made for it: a claim, or the DataVolume that makes one.
+    /// PersistentVolumeClaim, or DataVolume for a disk with a source.
     pub kind: Kind,
-    /// That, as it is made.
+    /// The object.
     pub child: Child,
 }
 
-/// Plans a machine. Pure.
+/// Returns the objects of a machine. Pure.
 #[must_use]
 pub fn plan(settings: &Settings, order: &Order, found: &Found) -> Planned {
     let (target, desired) = (&order.target, &order.desired);
@@ -61,13 +61,15 @@ pub fn plan(settings: &Settings, order: &Order, found: &Found) -> Planned {
         let (kind, child) = storage::volume(settings, order, disk, &found.storage_classes);
         Volume { disk: disk.clone(), kind, child }
     };
+
     let mut attachments: Vec<Child> = Vec::new();
     for interface in &desired.interfaces {
-        let made = attachment(settings.namespace(target), &interface.network);
-        if !attachments.iter().any(|earlier| earlier.is_same_object(&made)) {
-            attachments.push(made);
+        let attachment = attachment(settings.namespace(target), &interface.network);
+        if !attachments.iter().any(|earlier| earlier.is_same_object(&attachment)) {
+            attachments.push(attachment);
         }
     }
+
     Planned {
         problems: problems(settings, order, configuration.as_ref(), found),
         attachments,
@@ -77,7 +79,7 @@ pub fn plan(settings: &Settings, order: &Order, found: &Found) -> Planned {
     }
 }
 
-/// The Secret as an object.
+/// Returns the Secret as an object.
 #[must_use]
 pub fn secret(settings: &Settings, order: &Order, derived: &DerivedSecret) -> Child {
     let mut metadata = settings.metadata(&order.target, derived.name.clone());
@@ -85,7 +87,7 @@ pub fn secret(settings: &Settings, order: &Order, derived: &DerivedSecret) -> Ch
     Kind::Secret.child(metadata, json!({ "type": "Opaque", "data": derived.encoded() }))
 }
 
-/// A network on a bridge of the hosts. It belongs to no one machine: all that are on the network use it.
+/// Returns the attachment of a network to a bridge of the nodes. All machines on the network share it.
 fn attachment(namespace: &str, network: &AttachedNetwork) -> Child {
     let name = names::attachment(network);
     let mut config = json!({
@@ -107,7 +109,7 @@ fn attachment(namespace: &str, network: &AttachedNetwork) -> Child {
     Kind::NetworkAttachmentDefinition.child(metadata, json!({ "spec": { "config": config.to_string() } }))
 }
 
-/// What has to change before the machine can be made, or before it would run.
+/// Returns what prevents the machine from being created or from running.
 fn problems(
     settings: &Settings,
     order: &Order,
@@ -119,24 +121,26 @@ fn problems(
     if !found.has_kubevirt {
         problems.push(Problem::Machine(Refusal::new(
             reason::KUBEVIRT_API_ERROR,
-            "KubeVirt is not installed in the provider's cluster: install it, and the machine is made",
+            "KubeVirt is not installed in the provider's cluster: install it",
         )));
     }
     problems.extend(machine_problems(order, configuration, found).map(Problem::Machine));
     problems.extend(unknown_zone(settings, order, found).map(Problem::Machine));
-    let namespace = settings.namespace(&order.target);
     for disk in &desired.disks {
         let refused = names::refuse_disk(&disk.name, configuration.is_some())
             .map(|message| Refusal::new(reason::INVALID_SPEC, message));
-        let refused = refused.or_else(|| storage::problem(disk, &desired.name, namespace, found));
+        let refused = refused.or_else(|| storage::problem(settings, order, disk, found));
         problems.extend(refused.map(Problem::Storage));
     }
     if !desired.interfaces.is_empty() && !found.has_multus {
         problems.push(Problem::Network(Refusal::new(
             reason::NETWORK_FAILED,
-            "networks need Multus, which the provider's cluster does not have: install Multus, or remove networks to use the pod network",
+            "spec.networks requires Multus, which is not installed in the provider's cluster: install Multus, or remove networks to use the pod network",
         )));
     }
+    let interfaces = desired.interfaces.iter();
+    let refused = interfaces.filter_map(|interface| settings.limits.interface_problem(interface));
+    problems.extend(refused.map(Problem::Network));
     problems
 }
 
@@ -149,7 +153,7 @@ fn machine_problems(
     let invalid = |message: String| Refusal::new(reason::INVALID_SPEC, message);
     let too_long = (desired.name.len() > names::NAME_LIMIT).then(|| {
         invalid(format!(
-            "metadata.name has {} characters and labels hold no more than {}: give the Machine a shorter name",
+            "metadata.name has {} characters, but a label value has at most {}: use a shorter name",
             desired.name.len(),
             names::NAME_LIMIT
         ))
@@ -157,17 +161,17 @@ fn machine_problems(
     let too_large = configuration
         .and_then(|configuration| configuration.secret.as_ref())
         .filter(|secret| secret.is_too_large())
-        .map(|_| invalid("cloudInit is larger than the 1 MiB that a Secret can hold: shorten it, or let it fetch the rest with #include".to_owned()));
-    let boots_from_nothing = !desired.boot_order.is_empty()
+        .map(|_| invalid("spec.cloudInit is larger than 1 MiB, the maximum size of a Secret: shorten it, or load the rest with #include".to_owned()));
+    let has_no_boot_device = !desired.boot_order.is_empty()
         && !desired.boot_order.iter().any(|device| vm::has_device(order, *device));
-    let no_boot = boots_from_nothing.then(|| {
+    let no_boot = has_no_boot_device.then(|| {
         let wanted = if desired.boot_order.contains(&BootDevice::Cdrom) { "cdrom" } else { "disk" };
-        invalid(format!("bootOrder names no device that the machine has: add a disk with device {wanted:?}, or change bootOrder"))
+        invalid(format!("spec.bootOrder contains no device that the machine has: add a disk with device {wanted:?}, or change bootOrder"))
     });
     [too_long, no_boot, old_board(order, found), too_large].into_iter().flatten()
 }
 
-/// Why the zone cannot be had. A machine that is there stays, whatever the provider says of its zones later.
+/// Returns why the zone is refused. An existing machine stays in its zone, even if the provider no longer lists it.
 fn unknown_zone(settings: &Settings, order: &Order, found: &Found) -> Option<Refusal> {
     let zone = order.desired.zone.as_ref()?;
     let is_known = settings.zones.is_empty() || settings.zones.contains(zone);
@@ -175,12 +179,12 @@ fn unknown_zone(settings: &Settings, order: &Order, found: &Found) -> Option<Ref
         let known = settings.zones.join(", ");
         Refusal::new(
             reason::INVALID_SPEC,
-            format!("the provider has no zone {zone:?}: use one of [{known}], or none"),
+            format!("the provider has no zone {zone:?}: use one of [{known}], or remove the zone"),
         )
     })
 }
 
-/// Why the board of the nineties cannot be had.
+/// Returns why the machine type pc-i440fx is refused.
 fn old_board(order: &Order, found: &Found) -> Option<Refusal> {
     let domain = &order.desired.domain;
     let Some(DomainMachine { type_: MachineType::I440fx }) = domain.machine else {
@@ -189,7 +193,7 @@ fn old_board(order: &Order, found: &Found) -> Option<Refusal> {
     if vm::wants_secure_boot(domain) {
         return Some(Refusal::new(
             reason::INVALID_SPEC,
-            "domain.firmware.bootloader.secureBoot needs the machine type pc-q35: change domain.machine.type, or remove secureBoot",
+            "domain.firmware.bootloader.secureBoot requires the machine type pc-q35: change domain.machine.type, or remove secureBoot",
         ));
     }
     let name = vm::machine_type(MachineType::I440fx);
@@ -204,7 +208,7 @@ fn old_board(order: &Order, found: &Found) -> Option<Refusal> {
     })
 }
 
-/// Whether a text matches a pattern in which `*` stands for anything.
+/// Whether a text matches a pattern in which `*` matches anything.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -219,7 +223,7 @@ mod tests {
     use super::matches_pattern;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn a_star_matches_anything() {
         for (pattern, text, is_match) in [
             ("q35*", "q35", true),
             ("pc-q35*", "pc", false),

@@ -1,4 +1,4 @@
-//! What a machine is doing, from what KubeVirt says of it.
+//! The power state of a machine, from the status that KubeVirt reports.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
@@ -12,32 +12,45 @@ use vitistack_types::conditions::reason;
 
 use super::{
     changes::place,
-    failure::clean,
+    foreign_text,
     kind::{Object, named, part},
     read::Found,
     storage::is_bound,
     virtual_machine::{HALTED, ZONE},
 };
 
-/// What KubeVirt says of an instance while something it needs is on its way.
-const PASSING_REASONS: [&str; 4] =
+/// The reasons that KubeVirt reports while something that an instance needs is being created.
+const TRANSIENT_REASONS: [&str; 4] =
     ["BackendStorageNotReady", "FailedHotplugSync", "FailedPodPatch", "PVCNotReady"];
 
-/// What Kubernetes says of a write that came a moment too late or twice: KubeVirt's next try gets it right.
-const PASSING_WORDS: [&str; 2] = ["the object has been modified", "already exists"];
+/// Messages about a conflicting or repeated write, which KubeVirt retries with success.
+const TRANSIENT_MESSAGES: [&str; 2] = ["the object has been modified", "already exists"];
 
-/// What KubeVirt says of an instance on a network that it does not find.
+/// The message of KubeVirt about a network that was not found.
 const MISSING_NETWORK: &str = "network attachment definition";
 
-/// What is said of a pod whose volumes are not there yet. KubeVirt repeats only the first thing a scheduler said, so that it
-/// may long be something else.
-const UNBOUND_WORDS: [&str; 3] =
+/// Messages about a pod whose volumes are not bound yet. KubeVirt repeats only the first message of the scheduler, which may
+/// be outdated.
+const UNBOUND_MESSAGES: [&str; 3] =
     ["unbound immediate PersistentVolumeClaims", "waiting for a volume", "waiting for it to appear"];
 
-/// How long something that is about to pass may take.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+/// What the scheduler reports that the nodes lack.
+const LACKING: [&str; 6] = [
+    "Insufficient memory",
+    "Insufficient cpu",
+    "Insufficient ephemeral-storage",
+    "Insufficient devices.kubevirt.io/kvm",
+    "untolerated taint",
+    "node affinity/selector",
+];
 
-/// A condition, as KubeVirt and CDI write them.
+/// How many missing claims a message lists.
+const LISTED_CLAIMS: usize = 3;
+
+/// How long a transient condition may last.
+const TRANSIENT_LIMIT: SignedDuration = SignedDuration::from_secs(30);
+
+/// A condition of KubeVirt or CDI.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Condition {
@@ -51,21 +64,21 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Whether it has not held for long, as far as it says.
+    /// Whether the condition has not lasted for long, or has no time.
     fn is_young(&self, now: Timestamp) -> bool {
         let since: Option<Timestamp> = self.since.as_ref().and_then(|since| since.parse().ok());
-        since.is_none_or(|since| now.duration_since(since) < PATIENCE)
+        since.is_none_or(|since| now.duration_since(since) < TRANSIENT_LIMIT)
     }
 }
 
-/// The condition of a type, if it has that status.
+/// Returns the condition of a type if it has this status.
 #[must_use]
 pub fn condition(object: &DynamicObject, kind: &str, status: &str) -> Option<Condition> {
     let conditions: Vec<Condition> = part(object, "/status/conditions");
     conditions.into_iter().find(|condition| condition.kind == kind && condition.status == status)
 }
 
-/// What the machine is doing, and what the cluster lacks for it.
+/// Returns the power state of a machine, and the problem that prevents it from running.
 #[must_use]
 pub fn power(
     machine: &DynamicObject,
@@ -86,13 +99,13 @@ pub fn power(
     }
 }
 
-/// Whether a machine is switched off.
+/// Whether a machine is to be off.
 #[must_use]
 pub fn is_halted(machine: &DynamicObject) -> bool {
     part::<String>(machine, "/spec/runStrategy") == HALTED
 }
 
-/// Whether an instance has ended. It is tidied away a little later.
+/// Whether an instance has ended. KubeVirt deletes it later.
 #[must_use]
 pub fn is_final(instance: &DynamicObject) -> bool {
     ["Succeeded", "Failed"].contains(&phase(instance).as_str())
@@ -102,7 +115,7 @@ fn phase(instance: &DynamicObject) -> String {
     part(instance, "/status/phase")
 }
 
-/// What a machine with an instance is doing.
+/// Returns the power state of a machine with an instance.
 fn instance_power(
     machine: &DynamicObject,
     instance: &DynamicObject,
@@ -113,7 +126,7 @@ fn instance_power(
     match phase(instance).as_str() {
         "Running" if condition(instance, "Paused", "True").is_some() => {
             let fix = format!(
-                "it is paused: resume it with `virtctl unpause vm {} -n {}`, or look at its storage if nobody paused it",
+                "the machine is paused: run `virtctl unpause vm {} -n {}`, or check its storage if it was not paused on purpose",
                 machine.metadata.name.as_deref().unwrap_or_default(),
                 machine.metadata.namespace.as_deref().unwrap_or_default()
             );
@@ -121,29 +134,30 @@ fn instance_power(
         }
         "Running" => (Power::Running, None),
         "Unknown" => {
+            let node = foreign_text::name(&node);
             let lost =
-                format!("KubeVirt has lost sight of it: look at node {node:?} and at virt-handler there");
+                format!("KubeVirt reports the state Unknown: check node {node:?} and virt-handler on it");
             (Power::Failing(lost), None)
         }
         _ => starting_power(machine, instance, found, now),
     }
 }
 
-/// What a machine on its way up is doing: KubeVirt says `Starting` for ever where only a condition tells why not.
+/// Returns the power state of a starting machine. KubeVirt reports `Starting` forever where only a condition has the cause.
 fn starting_power(
     machine: &DynamicObject,
     instance: &DynamicObject,
     found: &Found,
     now: Timestamp,
 ) -> (Power, Option<Problem>) {
-    // First what KubeVirt says itself: it also calls an instance unschedulable whose claim is missing.
+    // First the condition of KubeVirt, which also reports an instance with a missing claim as unschedulable.
     match condition(instance, "Synchronized", "False") {
         Some(unsynchronized)
-            if unsynchronized.is_young(now) && is_passing(machine, &unsynchronized, found) =>
+            if unsynchronized.is_young(now) && is_transient(machine, &unsynchronized, found) =>
         {
             (waiting_power(machine), None)
         }
-        Some(unsynchronized) => failing_power(&unsynchronized),
+        Some(unsynchronized) => failing_power(machine, &unsynchronized, found),
         None => match condition(instance, "PodScheduled", "False") {
             Some(unschedulable) if unschedulable.reason == "Unschedulable" => {
                 unschedulable_power(machine, &unschedulable, found, now)
@@ -153,99 +167,146 @@ fn starting_power(
     }
 }
 
-/// What a machine is doing that no node takes.
+/// Returns the power state of a machine that fits on no node.
 fn unschedulable_power(
     machine: &DynamicObject,
     unschedulable: &Condition,
     found: &Found,
     now: Timestamp,
 ) -> (Power, Option<Problem>) {
-    let mut said = clean(&unschedulable.message);
-    if UNBOUND_WORDS.iter().any(|words| said.contains(words)) {
-        // The disks tell that they are waited for.
+    let said = &unschedulable.message;
+    if UNBOUND_MESSAGES.iter().any(|text| said.contains(text)) {
+        // The disks report what is waited for.
         if unschedulable.is_young(now) || !found.claims.iter().all(|claim| is_bound(claim)) {
             return (waiting_power(machine), None);
         }
-        said = format!("look for the reason in the events of the pod virt-launcher of {}", place(machine));
     }
+    foreign_text::log(&place(machine), said);
+    let lacking: Vec<&str> = LACKING.into_iter().filter(|text| said.contains(text)).collect();
+    let cause = if lacking.is_empty() {
+        format!("see the events of the virt-launcher pod of {}", place(machine))
+    } else {
+        lacking.join(", ")
+    };
+
     let zone: Option<String> = machine
         .data
         .pointer("/spec/template/spec/nodeSelector")
-        .and_then(|selector| Some(selector.get(ZONE)?.as_str()?.to_owned()));
+        .and_then(|selector| Some(foreign_text::name(selector.get(ZONE)?.as_str()?).to_owned()));
     let fix = match zone.filter(|_| said.contains("affinity/selector")) {
-        Some(zone) => format!("add nodes with the label {ZONE}: {zone}, or name a zone that has nodes"),
-        None => "add nodes, or ask for less".to_owned(),
+        Some(zone) => format!("add nodes with the label {ZONE}: {zone}, or use a zone that has nodes"),
+        None => "add nodes, or request less".to_owned(),
     };
-    let message = format!("no node can take it: {}: {fix}", said.trim_end_matches(['.', ' ']));
-    let problem = Problem::Machine(Refusal::new(reason::INSUFFICIENT_RESOURCES, message.clone()));
-    (Power::Failing(message), Some(problem))
+    let message = format!("no node can run the machine: {cause}: {fix}");
+    failing(Problem::Machine, reason::INSUFFICIENT_RESOURCES, message)
 }
 
-/// Whether what KubeVirt complains of is gone by now, or goes by itself with its next try.
-fn is_passing(machine: &DynamicObject, unsynchronized: &Condition, found: &Found) -> bool {
+/// Whether the condition is outdated, or KubeVirt resolves it with its next attempt.
+fn is_transient(machine: &DynamicObject, unsynchronized: &Condition, found: &Found) -> bool {
     let (reason, message) = (unsynchronized.reason.as_str(), unsynchronized.message.as_str());
-    let has_all = |list: &str, places: &[&str], objects: &[&[Object]]| {
+    let has_all = |list: &str, pointers: &[&str], objects: &[&[Object]]| {
         let entries: Vec<Value> = part(machine, list);
-        let named_by = |entry| places.iter().find_map(|place| Value::pointer(entry, place)?.as_str());
-        let names: Vec<&str> = entries.iter().filter_map(named_by).collect();
-        let is_there = |name: &&str| objects.iter().any(|objects| named(objects, name).is_some());
-        !names.is_empty() && names.iter().all(is_there)
+        let name_of = |entry| pointers.iter().find_map(|pointer| Value::pointer(entry, pointer)?.as_str());
+        let names: Vec<&str> = entries.iter().filter_map(name_of).collect();
+        let exists = |name: &&str| objects.iter().any(|objects| named(objects, name).is_some());
+        !names.is_empty() && names.iter().all(exists)
     };
+
     if reason == "FailedPvcNotFound" {
-        let places = &["/persistentVolumeClaim/claimName", "/dataVolume/name"];
-        return has_all("/spec/template/spec/volumes", places, &[&found.claims, &found.data_volumes]);
+        let pointers = &["/persistentVolumeClaim/claimName", "/dataVolume/name"];
+        return has_all("/spec/template/spec/volumes", pointers, &[&found.claims, &found.data_volumes]);
     }
     if message.contains(MISSING_NETWORK) {
         return has_all("/spec/template/spec/networks", &["/multus/networkName"], &[&found.attachments]);
     }
-    PASSING_REASONS.contains(&reason) || PASSING_WORDS.iter().any(|words| message.contains(words))
+    TRANSIENT_REASONS.contains(&reason) || TRANSIENT_MESSAGES.iter().any(|text| message.contains(text))
 }
 
-/// What a machine is doing that KubeVirt cannot start.
-fn failing_power(unsynchronized: &Condition) -> (Power, Option<Problem>) {
-    let message = clean(&unsynchronized.message);
+/// Returns the power state of a machine that KubeVirt cannot start.
+fn failing_power(
+    machine: &DynamicObject,
+    unsynchronized: &Condition,
+    found: &Found,
+) -> (Power, Option<Problem>) {
+    let said = &unsynchronized.message;
+    foreign_text::log(&place(machine), said);
     match unsynchronized.reason.as_str() {
         "FailedPvcNotFound" => {
-            let message = format!("a claim is missing: {message}");
-            let problem = Problem::Storage(Refusal::new(reason::PVC_PENDING, message.clone()));
-            (Power::Failing(message), Some(problem))
+            let missing = missing_claims(machine, found);
+            let message = match missing.as_slice() {
+                [] => format!(
+                    "a PersistentVolumeClaim is missing: check the volumes of VirtualMachine {}",
+                    place(machine)
+                ),
+                missing => format!("a PersistentVolumeClaim is missing: {}", missing.join(", ")),
+            };
+            failing(Problem::Storage, reason::PVC_PENDING, message)
         }
-        "ErrImagePull" | "ImagePullBackOff" => (
-            Power::Failing(format!(
-                "the node cannot pull KubeVirt's image: {message}: check the node's registry access"
-            )),
-            None,
-        ),
-        _ if message.contains("exceeded quota") => {
+        "ErrImagePull" | "ImagePullBackOff" => {
+            let message = "the node cannot pull the KubeVirt image: check the registry access of the node";
+            (Power::Failing(message.to_owned()), None)
+        }
+        _ if said.contains("exceeded quota") => {
+            let message = "the namespace has no capacity for the machine: raise its quota, or request less";
+            failing(Problem::Machine, reason::INSUFFICIENT_RESOURCES, message.to_owned())
+        }
+        _ if said.contains(MISSING_NETWORK) => {
             let message =
-                format!("the namespace has no room for it: {message}: raise its quota, or ask for less");
-            let problem = Problem::Machine(Refusal::new(reason::INSUFFICIENT_RESOURCES, message.clone()));
-            (Power::Failing(message), Some(problem))
+                format!("KubeVirt cannot start the machine: a {MISSING_NETWORK} is missing: create it");
+            failing(Problem::Network, reason::NETWORK_FAILED, message)
         }
-        _ => {
-            let message = format!("KubeVirt cannot start it: {message}");
-            let is_network = message.contains(MISSING_NETWORK);
-            let problem =
-                is_network.then(|| Problem::Network(Refusal::new(reason::NETWORK_FAILED, message.clone())));
-            (Power::Failing(message), problem)
-        }
+        _ => (Power::Failing(cannot_start(machine)), None),
     }
 }
 
-/// What a machine that shall run and is not up yet is doing.
+/// Returns the power state of a machine with a problem.
+fn failing(
+    problem: impl FnOnce(Refusal) -> Problem,
+    reason: &'static str,
+    message: String,
+) -> (Power, Option<Problem>) {
+    let refusal = Refusal::new(reason, message.clone());
+    (Power::Failing(message), Some(problem(refusal)))
+}
+
+/// Returns where to look for what KubeVirt reports: its own text is not repeated.
+fn cannot_start(machine: &DynamicObject) -> String {
+    format!(
+        "KubeVirt cannot start the machine: check the conditions of VirtualMachine {} in the provider's cluster",
+        place(machine)
+    )
+}
+
+/// Returns the claims that a machine needs and the cluster does not have.
+fn missing_claims(machine: &DynamicObject, found: &Found) -> Vec<String> {
+    let volumes: Vec<Value> = part(machine, "/spec/template/spec/volumes");
+    let pointers = ["/persistentVolumeClaim/claimName", "/dataVolume/name"];
+    let names = volumes
+        .iter()
+        .filter_map(|volume| pointers.iter().find_map(|pointer| volume.pointer(pointer)?.as_str()));
+    names
+        .filter(|name| named(&found.claims, name).is_none())
+        .take(LISTED_CLAIMS)
+        .map(|name| foreign_text::name(name).to_owned())
+        .collect()
+}
+
+/// Returns the power state of a machine that is to run and does not run yet.
 fn waiting_power(machine: &DynamicObject) -> Power {
     let failure = condition(machine, "Failure", "True");
-    let is_passing = |failure: &Condition| PASSING_WORDS.iter().any(|words| failure.message.contains(words));
-    if let Some(failure) = failure.filter(|failure| !is_passing(failure)) {
-        return Power::Failing(format!("KubeVirt cannot start it: {}", clean(&failure.message)));
+    let is_transient =
+        |failure: &Condition| TRANSIENT_MESSAGES.iter().any(|text| failure.message.contains(text));
+    if let Some(failure) = failure.filter(|failure| !is_transient(failure)) {
+        foreign_text::log(&place(machine), &failure.message);
+        return Power::Failing(cannot_start(machine));
     }
     match part::<String>(machine, "/status/printableStatus").as_str() {
         "CrashLoopBackOff" => Power::Failing(format!(
-            "it stops again and again as soon as it starts: look at its console and at the pod virt-launcher of {}",
+            "the machine stops every time it starts: check its console and the virt-launcher pod of {}",
             place(machine)
         )),
         "DataVolumeError" => {
-            Power::Failing("a disk could not be filled: look at the machine's DataVolumes".to_owned())
+            Power::Failing("a disk could not be filled: check the DataVolumes of the machine".to_owned())
         }
         _ => Power::Starting,
     }

@@ -1,21 +1,21 @@
-//! What a cache can leave out of an object: all that nothing here reads. Most of a cluster's memory is in it.
+//! Removes what no reader needs from an object before it is cached: that is most of its size.
 
 use kube::core::DynamicObject;
 use serde_json::{Map, Value};
 
 use super::kind::{Kind, identity_of};
 
-/// What is read of the status of a machine that is ours.
+/// The fields that are read in the status of our VirtualMachines.
 const MACHINE_STATUS: [&str; 2] = ["conditions", "printableStatus"];
 
-/// What is read of the status of an instance that is ours.
+/// The fields that are read in the status of our VirtualMachineInstances.
 const INSTANCE_STATUS: [&str; 5] =
     ["conditions", "interfaces", "nodeName", "phase", "phaseTransitionTimestamps"];
 
-/// An annotation of kubectl that repeats the whole object.
+/// The annotation in which kubectl repeats the whole object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Leaves out what no reader needs. Of somebody else's machine only its name and its volumes are ever looked at.
+/// Removes what no reader needs. Of a foreign machine only the name and the volumes are read.
 pub fn prune(kind: Kind, object: &mut DynamicObject) {
     object.metadata.managed_fields = None;
     if let Some(annotations) = &mut object.metadata.annotations {
@@ -23,23 +23,23 @@ pub fn prune(kind: Kind, object: &mut DynamicObject) {
     }
     let is_ours = identity_of(object).is_some();
     match kind {
-        Kind::VirtualMachine if is_ours => keep(object.data.get_mut("status"), &MACHINE_STATUS),
+        Kind::VirtualMachine if is_ours => retain(object.data.get_mut("status"), &MACHINE_STATUS),
         Kind::VirtualMachine => {
-            keep(Some(&mut object.data), &["spec"]);
-            keep(object.data.get_mut("spec"), &["template"]);
-            keep(object.data.pointer_mut("/spec/template"), &["spec"]);
-            keep(object.data.pointer_mut("/spec/template/spec"), &["volumes"]);
+            retain(Some(&mut object.data), &["spec"]);
+            retain(object.data.get_mut("spec"), &["template"]);
+            retain(object.data.pointer_mut("/spec/template"), &["spec"]);
+            retain(object.data.pointer_mut("/spec/template/spec"), &["volumes"]);
         }
         Kind::VirtualMachineInstance => {
-            keep(object.data.get_mut("spec"), &["volumes"]);
-            keep(object.data.get_mut("status"), if is_ours { &INSTANCE_STATUS } else { &[] });
+            retain(object.data.get_mut("spec"), &["volumes"]);
+            retain(object.data.get_mut("status"), if is_ours { &INSTANCE_STATUS } else { &[] });
         }
         _ => {}
     }
 }
 
-/// Keeps these fields of an object, and no others.
-fn keep(value: Option<&mut Value>, fields: &[&str]) {
+/// Removes all other fields of an object.
+fn retain(value: Option<&mut Value>, fields: &[&str]) {
     if let Some(object) = value.and_then(Value::as_object_mut) {
         let all = std::mem::take(object);
         *object =
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_foreign_machine_its_name_and_volumes_are_left() {
+    fn only_the_name_and_volumes_of_a_foreign_machine_stay() {
         let machine = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
             "metadata": { "name": "vm", "annotations": { LAST_APPLIED: "{}" }, "managedFields": [{}] },
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_instance_what_tells_how_it_is_stays() {
+    fn the_state_of_an_instance_stays() {
         let instance = json!({
             "metadata": { "name": "vm", "labels": { "vitistack.io/identity": "one" } },
             "spec": { "volumes": [1], "domain": {} },

@@ -1,6 +1,6 @@
-//! What the provider's cluster has, for one machine. Reads only.
+//! Reads the objects of one machine from the provider's cluster.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use kube::{
@@ -17,25 +17,28 @@ use vitistack_types::{
 use super::{
     Settings,
     failure::{self, is_kind_missing},
+    foreign_text,
     kind::{Kind, Object, belongs_to, made_for, named, part},
-    names, storage,
+    names,
+    shared_list::ListRequest,
+    storage,
 };
 use crate::{BackendError, ErrorKind, Order, Target};
 
-/// Why something could not be read.
+/// Why a read failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
-    /// The cluster does not know the kind: what serves it is not installed, or not yet.
+    /// The cluster does not serve the kind: the program that does is not installed.
     NotServed,
-    /// The cluster did not answer, or not as it should.
+    /// The request failed.
     Failed(BackendError),
 }
 
 impl ReadError {
-    /// What a failed read of a kind says.
+    /// Returns the error of a failed read of a kind.
     #[must_use]
     pub fn new(kind: Kind, error: &kube::Error) -> Self {
-        // Kubernetes' own kinds are served by every cluster: whoever says otherwise is not the cluster.
+        // Every cluster serves the kinds of Kubernetes itself, so a missing one is the error of something in between.
         if is_kind_missing(error) && kind.installed_by().is_some() {
             Self::NotServed
         } else {
@@ -44,68 +47,108 @@ impl ReadError {
     }
 }
 
-/// The reads that the backend needs: from caches where there are some, else from the cluster.
+/// The reads of the backend, from caches or from the cluster.
 #[async_trait]
 pub trait Reader: Send + Sync + 'static {
-    /// The object of this name, whoever made it.
+    /// Returns the object of this name, even if it belongs to something else.
     async fn get(&self, kind: Kind, namespace: &str, name: &str) -> Result<Option<Object>, ReadError>;
 
-    /// The objects in a namespace that carry the identity.
+    /// Returns the objects in a namespace that carry the identity.
     async fn owned(&self, kind: Kind, namespace: &str, identity: &Identity)
     -> Result<Vec<Object>, ReadError>;
 
-    /// All objects of a kind.
+    /// Returns all objects of a kind.
     async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError>;
 
-    /// Whether what was written a moment ago may not be seen yet.
+    /// Whether the cluster may only be read by namespace.
+    fn is_namespaced(&self) -> bool {
+        false
+    }
+
+    /// Whether reads may be stale.
     fn may_lag(&self) -> bool {
         false
     }
 
-    /// Hears what the cluster made of a write, so that what is read next is not older.
-    fn assume(&self, _kind: Kind, _object: DynamicObject) {}
+    /// Records the cluster's answer to a write, so that later reads are not older.
+    fn wrote(&self, _kind: Kind, _object: DynamicObject) {}
 
-    /// Hears that exactly this object is gone.
-    fn forget(&self, _kind: Kind, _object: &DynamicObject) {}
+    /// Records that exactly this object is deleted.
+    fn deleted(&self, _kind: Kind, _object: &DynamicObject) {}
 }
 
-/// Reads from the cluster itself, every time.
+/// Reads every object from the cluster itself.
 #[derive(Clone)]
 pub struct LiveReader {
     client: Client,
+    is_namespaced: bool,
 }
 
 impl LiveReader {
-    /// A reader of the cluster that the client talks to.
+    /// Returns a reader of the cluster of `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, is_namespaced: false }
+    }
+
+    /// Returns the same reader, which may only read by namespace.
+    pub(super) fn namespaced(self, is_namespaced: bool) -> Self {
+        Self { is_namespaced, ..self }
     }
 }
 
 impl LiveReader {
-    /// The objects in a namespace that carry the identity, in a state that is not older than `version`; the newest if none.
-    async fn owned_as_of(
+    /// Returns the objects of several machines, in a state that has reached the requested version.
+    pub(super) async fn owned_by_any(
         &self,
         kind: Kind,
-        namespace: &str,
-        identity: &Identity,
-        version: Option<u64>,
+        request: ListRequest,
     ) -> Result<Vec<Object>, ReadError> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind.resource());
-        let newest = ListParams::default().labels(&format!("{}={identity}", labels::IDENTITY));
-        let found = match version.map(|version| version.to_string()) {
-            Some(version) => {
-                let reached = newest.clone().at(&version).matching(VersionMatch::NotOlderThan);
-                match api.list(&reached).await {
-                    // Its versions begin anew: it was restored.
-                    Err(kube::Error::Api(status)) if status.code == 504 => api.list(&newest).await,
-                    found => found,
-                }
-            }
-            None => api.list(&newest).await,
+        let ListRequest { identities, namespaces, version } = request;
+        let newest = ListParams::default().labels(&selector(&identities));
+        let apis: Vec<Api<DynamicObject>> = if self.is_namespaced || namespaces.len() == 1 {
+            let resource = kind.resource();
+            let api = |name: &String| Api::namespaced_with(self.client.clone(), name, &resource);
+            namespaces.iter().map(api).collect()
+        } else {
+            vec![Api::all_with(self.client.clone(), &kind.resource())]
         };
-        Ok(shared(found.map_err(|error| ReadError::new(kind, &error))?.items))
+
+        let mut all = Vec::new();
+        for api in apis {
+            let found = list_reached(&api, &newest, version).await;
+            all.extend(shared(found.map_err(|error| ReadError::new(kind, &error))?));
+        }
+        Ok(all)
+    }
+}
+
+/// Lists objects in a state that has reached a version; the newest state without one.
+async fn list_reached(
+    api: &Api<DynamicObject>,
+    newest: &ListParams,
+    version: Option<u64>,
+) -> kube::Result<Vec<DynamicObject>> {
+    let found = match version.map(|version| version.to_string()) {
+        Some(version) => {
+            let reached = newest.clone().at(&version).matching(VersionMatch::NotOlderThan);
+            match api.list(&reached).await {
+                // The versions start over: the cluster was restored from a backup.
+                Err(kube::Error::Api(status)) if status.code == 504 => api.list(newest).await,
+                found => found,
+            }
+        }
+        None => api.list(newest).await,
+    };
+    Ok(found?.items)
+}
+
+/// Returns a label selector for the objects of these machines.
+fn selector(identities: &BTreeSet<Identity>) -> String {
+    let values: Vec<&str> = identities.iter().map(Identity::as_str).collect();
+    match values.as_slice() {
+        [only] => format!("{}={only}", labels::IDENTITY),
+        several => format!("{} in ({})", labels::IDENTITY, several.join(",")),
     }
 }
 
@@ -133,7 +176,12 @@ impl Reader for LiveReader {
         namespace: &str,
         identity: &Identity,
     ) -> Result<Vec<Object>, ReadError> {
-        self.owned_as_of(kind, namespace, identity, None).await
+        let request = ListRequest {
+            identities: [identity.clone()].into(),
+            namespaces: [namespace.to_owned()].into(),
+            version: None,
+        };
+        self.owned_by_any(kind, request).await
     }
 
     async fn all(&self, kind: Kind) -> Result<Vec<Object>, ReadError> {
@@ -143,7 +191,7 @@ impl Reader for LiveReader {
     }
 }
 
-/// Everything that was found for one machine.
+/// The objects that were found for one machine.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Whether the cluster serves KubeVirt's kinds.
@@ -152,28 +200,28 @@ pub struct Found {
     pub has_cdi: bool,
     /// Whether the cluster serves Multus' kinds.
     pub has_multus: bool,
-    /// The VirtualMachine of the machine's name, whoever made it.
+    /// The VirtualMachine of the machine's name, even if it belongs to something else.
     pub virtual_machine: Option<Object>,
-    /// The VirtualMachineInstance of the machine's name, whoever made it.
+    /// The VirtualMachineInstance of the machine's name, even if it belongs to something else.
     pub instance: Option<Object>,
-    /// Claims with the identity, and whatever has a name that is needed.
+    /// The claims with the identity or with a required name.
     pub claims: Vec<Object>,
-    /// DataVolumes with the identity, and whatever has a name that is needed.
+    /// The DataVolumes with the identity or with a required name.
     pub data_volumes: Vec<Object>,
-    /// The Secret of the name that is needed, whoever made it.
+    /// The Secret with the required name, even if it belongs to something else.
     pub secret: Option<Object>,
-    /// Attachments of the names that are needed, whoever made them.
+    /// The attachments with the required names, even if they belong to something else.
     pub attachments: Vec<Object>,
-    /// Storage classes; read only where a claim has to be made, to get its volume or to grow.
+    /// The storage classes; read only if a claim has to be created, bound or expanded.
     pub storage_classes: Vec<Object>,
-    /// Something that carries the identity and was made for a Machine of another namespace. It is nowhere else in here.
+    /// An object that carries the identity and was created for a Machine of another namespace. It is in no other field.
     pub elsewhere: Option<Elsewhere>,
-    /// Machine types that KubeVirt accepts, as patterns; none where nobody asked or KubeVirt does not say.
+    /// The machine types that KubeVirt accepts, as patterns; none if not required or not known.
     pub machine_types: Option<Vec<String>>,
 }
 
 impl Found {
-    /// Whether anything carries the identity.
+    /// Whether any object carries the identity.
     #[must_use]
     pub fn has_any(&self, identity: &Identity) -> bool {
         let one = [&self.virtual_machine, &self.instance, &self.secret];
@@ -181,33 +229,34 @@ impl Found {
         all.into_iter().any(|object| belongs_to(object, identity))
     }
 
-    /// Takes out what carries the identity and was made for a Machine of another namespace, so that nothing can be done to
-    /// it from here.
-    fn set_aside(&mut self, target: &Target) {
+    /// Removes the objects that carry the identity and were created for a Machine of another namespace, so that this Machine
+    /// cannot change them.
+    pub(super) fn set_aside(&mut self, target: &Target) {
         let mut elsewhere = None;
-        let mut is_kept = |kind: Kind, object: &Object| {
+        let mut stays = |kind: Kind, object: &Object| {
             let namespace = made_for(object, target);
-            let is_kept = !belongs_to(object, &target.identity) || namespace == Some(&target.namespace);
-            if !is_kept && elsewhere.is_none() {
-                let thing = format!("{} {}", kind.name(), object.name_any());
-                elsewhere = Some(Elsewhere { thing, namespace: namespace.map(str::to_owned) });
+            let stays = !belongs_to(object, &target.identity) || namespace == Some(&target.namespace);
+            if !stays && elsewhere.is_none() {
+                let thing = format!("{} {}", kind.name(), foreign_text::name(&object.name_any()));
+                let namespace = namespace.map(|namespace| foreign_text::name(namespace).to_owned());
+                elsewhere = Some(Elsewhere { thing, namespace });
             }
-            is_kept
+            stays
         };
         let mine = |object: &Object| belongs_to(object, &target.identity);
-        self.virtual_machine = self.virtual_machine.take().filter(|it| is_kept(Kind::VirtualMachine, it));
-        // KubeVirt makes the instance, without the label, from a machine that has it.
+        self.virtual_machine = self.virtual_machine.take().filter(|it| stays(Kind::VirtualMachine, it));
+        // KubeVirt creates the instance, without the namespace label, from a VirtualMachine that has it.
         if !self.virtual_machine.as_ref().is_some_and(mine) {
-            self.instance = self.instance.take().filter(|it| is_kept(Kind::VirtualMachineInstance, it));
+            self.instance = self.instance.take().filter(|it| stays(Kind::VirtualMachineInstance, it));
         }
-        self.secret = self.secret.take().filter(|it| is_kept(Kind::Secret, it));
-        self.claims.retain(|it| is_kept(Kind::PersistentVolumeClaim, it));
-        self.data_volumes.retain(|it| is_kept(Kind::DataVolume, it));
+        self.secret = self.secret.take().filter(|it| stays(Kind::Secret, it));
+        self.claims.retain(|it| stays(Kind::PersistentVolumeClaim, it));
+        self.data_volumes.retain(|it| stays(Kind::DataVolume, it));
         self.elsewhere = elsewhere;
     }
 }
 
-/// Reads everything that a decision about the machine needs, and nothing else.
+/// Reads the objects that a decision about the machine requires.
 pub async fn find(
     reader: &dyn Reader,
     settings: &Settings,
@@ -222,6 +271,7 @@ pub async fn find(
     let (has_cdi, data_volumes) = served(reader.owned(Kind::DataVolume, namespace, &target.identity).await)?;
     let secret_name = names::cloud_init_secret(&target.name);
     let (_, secret) = served(reader.get(Kind::Secret, namespace, &secret_name).await)?;
+
     let mut found = Found {
         has_kubevirt,
         has_cdi,
@@ -239,55 +289,7 @@ pub async fn find(
     Ok(found)
 }
 
-/// Looks again at the cluster itself where a reader that may lag found nothing: only what we may have made a moment ago,
-/// unheard, of the kinds that the cluster serves. An instance is not made by us, and does not outlive its machine.
-/// `sufficient` says how new an answer about a kind has to be.
-pub async fn confirm_absence(
-    live: &LiveReader,
-    settings: &Settings,
-    target: &Target,
-    mut found: Found,
-    sufficient: impl Fn(Kind) -> Option<u64>,
-) -> Result<Found, BackendError> {
-    let namespace = settings.namespace(target);
-    let secret_name = names::cloud_init_secret(&target.name);
-    let owned = async |kind| live.owned_as_of(kind, namespace, &target.identity, sufficient(kind)).await;
-    let (virtual_machine, claims, data_volumes, secret) = futures::join!(
-        async {
-            if found.has_kubevirt {
-                live.get(Kind::VirtualMachine, namespace, &target.name).await
-            } else {
-                Ok(None)
-            }
-        },
-        owned(Kind::PersistentVolumeClaim),
-        async { if found.has_cdi { owned(Kind::DataVolume).await } else { Ok(Vec::new()) } },
-        live.get(Kind::Secret, namespace, &secret_name),
-    );
-    found.virtual_machine = served(virtual_machine)?.1;
-    found.claims = served(claims)?.1;
-    found.data_volumes = served(data_volumes)?.1;
-    found.secret = served(secret)?.1;
-    found.set_aside(target);
-    Ok(found)
-}
-
-/// Looks again at the cluster itself for a machine that was asked for without an answer.
-pub async fn confirm_machine(
-    live: &LiveReader,
-    settings: &Settings,
-    target: &Target,
-    mut found: Found,
-) -> Result<Found, BackendError> {
-    if found.has_kubevirt {
-        let namespace = settings.namespace(target);
-        found.virtual_machine = served(live.get(Kind::VirtualMachine, namespace, &target.name).await)?.1;
-        found.set_aside(target);
-    }
-    Ok(found)
-}
-
-/// What the order needs beyond what the machine has.
+/// Reads what the order requires beyond the objects of the machine.
 async fn find_needed(
     reader: &dyn Reader,
     namespace: &str,
@@ -331,8 +333,8 @@ async fn find_needed(
     Ok(())
 }
 
-/// What KubeVirt's configuration says about machine types. A platform that may not read it learns it from KubeVirt's
-/// refusal, later.
+/// Returns the machine types in the configuration of KubeVirt; none if it may not be read. Then KubeVirt rejects an
+/// unsupported type later.
 async fn machine_types(reader: &dyn Reader) -> Result<Option<Vec<String>>, BackendError> {
     let found = match reader.all(Kind::KubeVirt).await {
         Err(ReadError::Failed(error)) if error.kind == ErrorKind::Refused => return Ok(None),
@@ -340,17 +342,17 @@ async fn machine_types(reader: &dyn Reader) -> Result<Option<Vec<String>>, Backe
     };
     Ok(found.first().map(|kubevirt| {
         let configured = |pointer: &str| -> Vec<String> { part(kubevirt, pointer) };
-        let places = [
+        let pointers = [
             "/spec/configuration/emulatedMachines",
             "/spec/configuration/architectureConfiguration/amd64/emulatedMachines",
         ];
-        let given = places.into_iter().map(configured).find(|patterns| !patterns.is_empty());
+        let given = pointers.into_iter().map(configured).find(|patterns| !patterns.is_empty());
         given.unwrap_or_else(|| vec!["q35*".to_owned(), "pc-q35*".to_owned()])
     }))
 }
 
-/// Whether the kind is served, and what was read; a kind that is not served has no objects.
-fn served<T: Default>(read: Result<T, ReadError>) -> Result<(bool, T), BackendError> {
+/// Returns whether the kind is served, and what was read. A kind that is not served has no objects.
+pub(super) fn served<T: Default>(read: Result<T, ReadError>) -> Result<(bool, T), BackendError> {
     match read {
         Ok(found) => Ok((true, found)),
         Err(ReadError::NotServed) => Ok((false, T::default())),
@@ -358,7 +360,7 @@ fn served<T: Default>(read: Result<T, ReadError>) -> Result<(bool, T), BackendEr
     }
 }
 
-/// The uid of an object that was read.
+/// Returns the UID of an object.
 #[must_use]
 pub fn uid(object: &DynamicObject) -> String {
     object.uid().unwrap_or_default()

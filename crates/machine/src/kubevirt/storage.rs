@@ -1,13 +1,13 @@
-//! Disks: a claim for each, or a DataVolume where the disk holds something at first.
+//! Disks: a PersistentVolumeClaim each, or a DataVolume for a disk with a source.
 //!
-//! Both are written once. Nothing of a claim can change later but its size, which only grows, and what becomes of it.
+//! Both are written once. Later only the size of a claim, which only grows, and its reclaim policy can change.
 
 use std::cmp::Reverse;
 
 use kube::{ResourceExt, core::DynamicObject};
 use serde_json::{Map, Value, json};
 use vitistack_clients::kubernetes::Child;
-use vitistack_plan::{Refusal, machine::DesiredDisk};
+use vitistack_plan::{Refusal, machine::DesiredDisk, permits};
 use vitistack_types::{
     Size,
     conditions::reason,
@@ -16,43 +16,43 @@ use vitistack_types::{
 };
 
 use super::{
-    Settings,
-    kind::{Kind, Object, named, part},
+    Settings, foreign_text,
+    kind::{Kind, Object, belongs_to, named, part},
     names,
     plan::Volume,
     read::Found,
 };
 use crate::{Order, Target};
 
-/// The annotation by which a cluster marks its default class.
+/// The annotation of the default class of a cluster.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// The annotation that the scheduler leaves on a claim when it has chosen a node for the pod that uses it.
+/// The annotation that the scheduler sets on a claim when it has chosen a node for its pod.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
-/// The word that means the default class where no class has that name.
+/// The name that means the default class, unless a class has this name.
 const DEFAULT: &str = "default";
 
-/// The size that a claim asks for.
+/// Returns the requested size of a claim.
 #[must_use]
 pub fn requested(claim: &DynamicObject) -> Option<Size> {
     part::<Option<Size>>(claim, "/spec/resources/requests/storage")
 }
 
-/// The size that a claim has.
+/// Returns the actual size of a claim.
 #[must_use]
 pub fn capacity(claim: &DynamicObject) -> Option<Size> {
     part::<Option<Size>>(claim, "/status/capacity/storage")
 }
 
-/// Whether a claim has its volume.
+/// Whether a claim is bound to a volume.
 #[must_use]
 pub fn is_bound(claim: &DynamicObject) -> bool {
     part::<String>(claim, "/status/phase") == "Bound"
 }
 
-/// Whether the volume of this name never got a place that anybody could have written to: no volume is bound to its claim,
-/// and no node was chosen for whoever wants to use it.
+/// Whether the volume of this name cannot have been written to: its claim is not bound, and no node was chosen for a pod
+/// that uses it.
 #[must_use]
 pub fn is_blank(name: &str, found: &Found) -> bool {
     let Some(claim) = named(&found.claims, name) else {
@@ -64,8 +64,7 @@ pub fn is_blank(name: &str, found: &Found) -> bool {
         && !claim.annotations().contains_key(SELECTED_NODE)
 }
 
-/// Whether a volume is made, and filled, when a machine with it starts for the first time and not before: until then all
-/// is as it should be.
+/// Whether a volume is created and filled only when its machine starts for the first time, so that waiting is expected.
 #[must_use]
 pub fn waits_for_start(volume: &DynamicObject, found: &Found) -> bool {
     let class: String = part(volume, "/spec/storageClassName");
@@ -78,7 +77,7 @@ pub fn waits_for_start(volume: &DynamicObject, found: &Found) -> bool {
     waits && is_waiting && !is_bound(volume)
 }
 
-/// What becomes of a volume, as it was last told.
+/// Returns the reclaim policy in the annotations of a volume.
 #[must_use]
 pub fn reclaim_policy(volume: &DynamicObject) -> ReclaimPolicy {
     match volume.annotations().get(labels::RECLAIM_POLICY).map(String::as_str) {
@@ -87,7 +86,7 @@ pub fn reclaim_policy(volume: &DynamicObject) -> ReclaimPolicy {
     }
 }
 
-/// The class that a disk is made from, or the refusal with the fix.
+/// Returns the class of a disk, or the refusal with the fix.
 fn class<'a>(disk: &'a DesiredDisk, classes: &'a [Object]) -> Result<&'a str, Refusal> {
     let wanted = disk.storage_class.as_deref();
     if let Some(name) = wanted.filter(|name| named(classes, name).is_some()) {
@@ -97,7 +96,7 @@ fn class<'a>(disk: &'a DesiredDisk, classes: &'a [Object]) -> Result<&'a str, Re
         return Err(Refusal::new(
             reason::STORAGE_CLASS_NOT_FOUND,
             format!(
-                "disks[{}].storageClass {name:?} names nothing in the provider's cluster: create a StorageClass {name:?}, or name one that is there",
+                "disks[{}].storageClass {name:?} not found in the provider's cluster: create the StorageClass, or use an existing one",
                 disk.name
             ),
         ));
@@ -106,42 +105,47 @@ fn class<'a>(disk: &'a DesiredDisk, classes: &'a [Object]) -> Result<&'a str, Re
         Refusal::new(
             reason::STORAGE_CLASS_NOT_FOUND,
             format!(
-                "disks[{}] needs a StorageClass and the provider's cluster has no default one: name one in storageClass, or set the annotation {IS_DEFAULT}: \"true\" on one",
+                "disks[{}].storageClass is required because the provider's cluster has no default StorageClass: set it, or set the annotation {IS_DEFAULT}: \"true\" on one",
                 disk.name
             ),
         )
     })
 }
 
-/// The cluster's default class; of several the newest, as Kubernetes itself decides.
+/// Returns the default class of the cluster; of several the newest, as Kubernetes does.
 fn default_class(classes: &[Object]) -> Option<&str> {
     let is_default =
         |class: &&Object| class.annotations().get(IS_DEFAULT).is_some_and(|value| value == "true");
     let newest_first = |class: &&Object| {
-        let made = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (Reverse(made), class.name_any())
+        let created = class.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (Reverse(created), class.name_any())
     };
     classes.iter().filter(is_default).min_by_key(newest_first)?.metadata.name.as_deref()
 }
 
-/// What has to change before the disk's volume can be made; nothing once it is there.
+/// Returns what prevents the volume of a disk from being created; none if it exists.
 #[must_use]
-pub fn problem(disk: &DesiredDisk, machine: &str, namespace: &str, found: &Found) -> Option<Refusal> {
-    let name = names::claim(machine, &disk.name);
+pub fn problem(settings: &Settings, order: &Order, disk: &DesiredDisk, found: &Found) -> Option<Refusal> {
+    let name = names::claim(&order.desired.name, &disk.name);
     if named(&found.claims, &name).is_some() || named(&found.data_volumes, &name).is_some() {
         return None;
+    }
+    if let Some(refusal) = settings.limits.source_problem(disk) {
+        return Some(refusal);
     }
     if let Some(source) = &disk.source {
         if !found.has_cdi {
             return Some(Refusal::new(
                 reason::KUBEVIRT_API_ERROR,
                 format!(
-                    "disks[{}].source needs CDI, which the provider's cluster does not have: install KubeVirt's Containerized Data Importer, or remove source",
+                    "disks[{}].source requires CDI, which is not installed in the provider's cluster: install KubeVirt's Containerized Data Importer, or remove source",
                     disk.name
                 ),
             ));
         }
-        if let Some(refusal) = source.claim.as_deref().and_then(|claim| copied(disk, claim, namespace, found))
+        let claim = source.claim.as_deref();
+        if let Some(refusal) =
+            claim.and_then(|claim| copy_problem(disk, claim, settings, &order.target, found))
         {
             return Some(refusal);
         }
@@ -149,25 +153,60 @@ pub fn problem(disk: &DesiredDisk, machine: &str, namespace: &str, found: &Found
     class(disk, &found.storage_classes).err()
 }
 
-/// Why a claim cannot be copied to the disk.
-fn copied(disk: &DesiredDisk, source: &str, namespace: &str, found: &Found) -> Option<Refusal> {
+/// Returns why a claim cannot be copied to the disk.
+///
+/// A claim that may not be copied is refused in the words for one that does not exist: no one learns from a Machine what
+/// others have.
+fn copy_problem(
+    disk: &DesiredDisk,
+    source: &str,
+    settings: &Settings,
+    target: &Target,
+    found: &Found,
+) -> Option<Refusal> {
     let field = format!("disks[{}].source.claim {source:?}", disk.name);
-    let Some(claim) = named(&found.claims, source) else {
+    let Some(claim) = named(&found.claims, source).filter(|claim| may_copy(claim, target)) else {
+        let (namespace, own) = (settings.namespace(target), &target.namespace);
+        let allow = if namespace == own {
+            "create the PersistentVolumeClaim, or use an existing one".to_owned()
+        } else {
+            format!(
+                "use the claim of a Machine in namespace {own:?}, or set the annotation {}={own} on the PersistentVolumeClaim",
+                labels::ALLOW_REFERENCES_FROM
+            )
+        };
         return Some(Refusal::new(
             reason::SOURCE_NOT_FOUND,
             format!(
-                "{field} names nothing in namespace {namespace:?} of the provider's cluster: create the PersistentVolumeClaim, or name one that is there"
+                "{field} not found in namespace {namespace:?} of the provider's cluster, or not allowed for namespace {own:?}: {allow}"
             ),
         ));
     };
     let size = capacity(claim).or_else(|| requested(claim)).filter(|size| *size > disk.size)?;
     Some(Refusal::new(
         reason::INVALID_SPEC,
-        format!("{field} has {size}, more than the disk's {}: give the disk at least {size}", disk.size),
+        format!(
+            "{field} has {size}, more than the size {} of the disk: set the size to at least {size}",
+            disk.size
+        ),
     ))
 }
 
-/// The volume of a disk as it is made, and its kind.
+/// Whether a claim may be copied for a Machine: it was created for a Machine of the same namespace, or for no Machine and
+/// is in that namespace or permits it.
+fn may_copy(claim: &DynamicObject, target: &Target) -> bool {
+    let own = &target.namespace;
+    match (claim.labels().get(labels::MACHINE_NAMESPACE), claim.labels().contains_key(labels::IDENTITY)) {
+        (Some(namespace), _) => namespace == own,
+        // Claims of earlier versions lack the label.
+        (None, true) => {
+            belongs_to(claim, &target.identity) || claim.metadata.namespace.as_deref() == Some(own)
+        }
+        (None, false) => permits(&claim.metadata, own),
+    }
+}
+
+/// Returns the object of a disk and its kind.
 #[must_use]
 pub fn volume(settings: &Settings, order: &Order, disk: &DesiredDisk, classes: &[Object]) -> (Kind, Child) {
     let target = &order.target;
@@ -191,14 +230,14 @@ pub fn volume(settings: &Settings, order: &Order, disk: &DesiredDisk, classes: &
         let kind = Kind::PersistentVolumeClaim;
         return (kind, kind.child(metadata, json!({ "spec": claim })));
     };
-    // A DataVolume that CDI tidies away would look like one that was never made.
+    // A DataVolume that CDI deletes after completion would look like one that was never created.
     annotations.insert("cdi.kubevirt.io/storage.deleteAfterCompletion".to_owned(), "false".to_owned());
     metadata.annotations = Some(annotations);
     let spec = json!({ "source": filled_from(source, settings, target), "storage": claim });
     (Kind::DataVolume, Kind::DataVolume.child(metadata, json!({ "spec": spec })))
 }
 
-/// What CDI fills a volume from.
+/// Returns the source of a DataVolume.
 fn filled_from(source: &DiskSource, settings: &Settings, target: &Target) -> Value {
     let mut kinds = Map::new();
     if let Some(image) = &source.image {
@@ -213,13 +252,13 @@ fn filled_from(source: &DiskSource, settings: &Settings, target: &Target) -> Val
     Value::Object(kinds)
 }
 
-/// Whether the claim's class lets it grow.
+/// Whether the class of a claim allows expansion.
 fn is_expandable(claim: &DynamicObject, classes: &[Object]) -> bool {
     let class: String = part(claim, "/spec/storageClassName");
     named(classes, &class).is_some_and(|class| part::<bool>(class, "/allowVolumeExpansion"))
 }
 
-/// What has to be changed on a claim that is there, as a merge patch. `namespace` is that of the Machine.
+/// Returns the change of an existing claim as a merge patch. `namespace` is that of the Machine.
 #[must_use]
 pub fn amendment(
     disk: &DesiredDisk,
@@ -232,14 +271,14 @@ pub fn amendment(
     if reclaim_policy(claim) != disk.reclaim_policy {
         metadata.insert("annotations".to_owned(), json!({ labels::RECLAIM_POLICY: disk.reclaim_policy }));
     }
-    // One that was made before it was noted whose it is.
+    // Claims of earlier versions lack the label.
     if !claim.labels().contains_key(labels::MACHINE_NAMESPACE) {
         metadata.insert("labels".to_owned(), json!({ labels::MACHINE_NAMESPACE: namespace }));
     }
     if !metadata.is_empty() {
         patch.insert("metadata".to_owned(), Value::Object(metadata));
     }
-    // A claim without a volume cannot grow; it is looked at again when it gets one.
+    // An unbound claim cannot be expanded; it is observed again when it is bound.
     let grows = requested(claim).is_some_and(|requested| requested < disk.size)
         && is_bound(claim)
         && is_expandable(claim, classes);
@@ -250,41 +289,44 @@ pub fn amendment(
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Whether a claim was filled from the source that the disk names now.
+/// Whether a claim was filled from the current source of the disk.
 fn is_filled_from(volume: &Volume, claim: &DynamicObject, found: &Found) -> bool {
     match named(&found.data_volumes, &claim.name_any()) {
-        Some(made) => made.data.pointer("/spec/source") == volume.child.object.data.pointer("/spec/source"),
-        // The DataVolume may be gone; what CDI made carries its marks.
+        Some(filled) => {
+            filled.data.pointer("/spec/source") == volume.child.object.data.pointer("/spec/source")
+        }
+        // The DataVolume may be deleted; claims that CDI created have its annotations.
         None => claim.annotations().keys().any(|name| name.starts_with("cdi.kubevirt.io/")),
     }
 }
 
-/// The fields of a disk that differ from its claim and cannot be changed on it, each with why.
+/// Returns the fields of a disk that differ from its claim and cannot be changed, each with the cause.
 #[must_use]
 pub fn unchangeable(volume: &Volume, claim: &DynamicObject, found: &Found) -> Vec<String> {
     let (disk, classes) = (&volume.disk, &found.storage_classes);
     let field = |name: &str| format!("disks[{}].{name}", disk.name);
     let mut fields = Vec::new();
     let class: String = part(claim, "/spec/storageClassName");
+    let shown = foreign_text::name(&class);
     let wanted = disk.storage_class.as_deref().filter(|wanted| *wanted != DEFAULT && *wanted != class);
-    fields.extend(wanted.map(|_| format!("{} (it is made from {class:?})", field("storageClass"))));
+    fields.extend(wanted.map(|_| format!("{} (it is {shown:?})", field("storageClass"))));
     let differs = |pointer: &str, wanted: Value| {
-        claim.data.pointer(pointer).filter(|found| **found != wanted).map(ToString::to_string)
+        claim.data.pointer(pointer).filter(|found| **found != wanted).map(foreign_text::mode)
     };
     let mode = differs("/spec/accessModes", json!([disk.access_mode]));
     fields.extend(mode.map(|found| format!("{} (it is {found})", field("accessMode"))));
     let mode = differs("/spec/volumeMode", json!(disk.volume_mode));
     fields.extend(mode.map(|found| format!("{} (it is {found})", field("volumeMode"))));
     if disk.source.is_some() && !is_filled_from(volume, claim, found) {
-        fields.push(format!("{} (it is read only when the disk is made)", field("source")));
+        fields.push(format!("{} (it is only used when the disk is created)", field("source")));
     }
     match requested(claim) {
         Some(requested) if requested < disk.size && is_bound(claim) && !is_expandable(claim, classes) => {
-            fields.push(format!("{} (StorageClass {class:?} does not let a volume grow)", field("size")));
+            fields.push(format!("{} (StorageClass {shown:?} does not allow expansion)", field("size")));
         }
-        // CDI adds room for the file system to what it fills, so its claims are larger than was asked.
+        // CDI adds the overhead of the file system, so its claims are larger than requested.
         Some(requested) if requested > disk.size && disk.source.is_none() => {
-            fields.push(format!("{} (it has {requested}, and a disk only grows)", field("size")));
+            fields.push(format!("{} (it is {requested}, and a disk cannot shrink)", field("size")));
         }
         _ => {}
     }

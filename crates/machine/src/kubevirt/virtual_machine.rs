@@ -1,4 +1,4 @@
-//! The VirtualMachine: field for field what the specification's mapping says, in KubeVirt's words.
+//! The VirtualMachine of a Machine, field by field.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Map, Value, json};
@@ -12,16 +12,16 @@ use vitistack_types::{
 use super::{Settings, cloud_init::CloudInit, kind::Kind, names};
 use crate::Order;
 
-/// The label that nodes carry for the zone they are in.
+/// The label of the zone of a node.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The run strategy of a machine that shall run.
+/// The run strategy of a running machine.
 pub const ALWAYS: &str = "Always";
 
-/// The run strategy of a machine that shall be off.
+/// The run strategy of a stopped machine.
 pub const HALTED: &str = "Halted";
 
-/// KubeVirt's word for a power state.
+/// Returns the run strategy of a power state.
 #[must_use]
 pub fn run_strategy(power: PowerState) -> &'static str {
     match power {
@@ -30,7 +30,7 @@ pub fn run_strategy(power: PowerState) -> &'static str {
     }
 }
 
-/// The machine type as QEMU knows it. The bare words of the specification pass KubeVirt's admission, and do not boot.
+/// Returns the machine type of QEMU. The names in the spec pass the admission of KubeVirt, but do not boot.
 #[must_use]
 pub fn machine_type(machine_type: MachineType) -> &'static str {
     match machine_type {
@@ -39,7 +39,7 @@ pub fn machine_type(machine_type: MachineType) -> &'static str {
     }
 }
 
-/// The VirtualMachine of an order.
+/// Returns the VirtualMachine of an order.
 #[must_use]
 pub fn virtual_machine(settings: &Settings, order: &Order, cloud_init: Option<&CloudInit>) -> Child {
     let (target, desired) = (&order.target, &order.desired);
@@ -62,7 +62,7 @@ pub fn virtual_machine(settings: &Settings, order: &Order, cloud_init: Option<&C
     Kind::VirtualMachine.child(metadata, json!({ "spec": spec }))
 }
 
-/// The reference by which the cluster removes what a Machine left behind.
+/// Returns the owner reference by which the garbage collector deletes the objects of a deleted Machine.
 #[must_use]
 pub fn owner_reference(api_version: &str, kind: &str, name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
@@ -88,7 +88,7 @@ fn domain(order: &Order, has_cloud_init: bool) -> Value {
         json!({
             "disks": disks(order, has_cloud_init),
             "interfaces": interfaces(order),
-            // More queues than processors are of no use, and only virtio has any.
+            // Only useful with several processors, and only supported by virtio.
             "networkInterfaceMultiqueue": has_fast && desired.cpu.total() > 1,
         }),
     );
@@ -107,7 +107,7 @@ fn domain(order: &Order, has_cloud_init: bool) -> Value {
     Value::Object(domain)
 }
 
-/// The numbers of the devices to boot from: the first of each kind, in the order of the kinds.
+/// The boot order: the first device of each kind, in the order of the kinds.
 struct BootOrder<'a>(Vec<&'a BootDevice>);
 
 impl<'a> BootOrder<'a> {
@@ -115,7 +115,7 @@ impl<'a> BootOrder<'a> {
         Self(order.desired.boot_order.iter().filter(|device| has_device(order, **device)).collect())
     }
 
-    /// The number of a kind, starting with 1.
+    /// Returns the position of a kind, starting at 1.
     fn number(&self, device: BootDevice) -> Option<usize> {
         self.0.iter().position(|listed| **listed == device).map(|position| position + 1)
     }
@@ -141,7 +141,7 @@ fn disks(order: &Order, has_cloud_init: bool) -> Vec<Value> {
         .map(|(index, disk)| {
             let (device, target, boots) = match disk.device {
                 DiskDevice::Disk => ("disk", json!({ "bus": "virtio" }), BootDevice::Disk),
-                // KubeVirt takes no virtio here.
+                // KubeVirt does not accept virtio for a CD-ROM.
                 DiskDevice::Cdrom => ("cdrom", json!({ "bus": "sata" }), BootDevice::Cdrom),
             };
             let is_first = desired.iter().take(index).all(|earlier| earlier.device != disk.device);
@@ -159,21 +159,21 @@ fn interfaces(order: &Order) -> Vec<Value> {
     let number = BootOrder::new(order).number(BootDevice::Network);
     let (identity, desired) = (order.target.identity.as_str(), &order.desired.interfaces);
     if desired.is_empty() {
-        // Masquerade, unlike a bridge, lets a machine on the pod network migrate.
+        // Unlike a bridge, masquerade allows a machine on the pod network to migrate.
         let address = names::mac_address(identity, names::POD_NETWORK);
         let interface =
             json!({ "name": names::POD_NETWORK, "model": "virtio", "masquerade": {}, "macAddress": address });
         return vec![numbered(interface, number)];
     }
-    let made = desired.iter().enumerate().map(|(index, interface)| {
+    let interfaces = desired.iter().enumerate().map(|(index, interface)| {
         let address = interface
             .mac_address
             .map_or_else(|| names::mac_address(identity, &interface.name), |address| address.to_string());
-        let made =
+        let device =
             json!({ "name": interface.name, "model": interface.model, "bridge": {}, "macAddress": address });
-        numbered(made, number.filter(|_| index == 0))
+        numbered(device, number.filter(|_| index == 0))
     });
-    made.collect()
+    interfaces.collect()
 }
 
 fn numbered(mut device: Value, number: Option<usize>) -> Value {
@@ -192,24 +192,24 @@ fn networks(desired: &[DesiredInterface]) -> Vec<Value> {
 }
 
 fn volumes(order: &Order, cloud_init: Option<&CloudInit>) -> Vec<Value> {
-    let made = order.desired.disks.iter().map(|disk| {
+    let disks = order.desired.disks.iter().map(|disk| {
         let claim = names::claim(&order.desired.name, &disk.name);
         match disk.source {
-            // By its DataVolume, so that KubeVirt waits until it is filled.
+            // The DataVolume, so that KubeVirt waits until it is filled.
             Some(_) => json!({ "name": disk.name, "dataVolume": { "name": claim } }),
             None => json!({ "name": disk.name, "persistentVolumeClaim": { "claimName": claim } }),
         }
     });
     let configuration = cloud_init
         .map(|cloud_init| json!({ "name": names::CLOUD_INIT_DISK, "cloudInitNoCloud": cloud_init.source }));
-    made.chain(configuration).collect()
+    disks.chain(configuration).collect()
 }
 
 fn bootloader(domain: &Domain) -> Option<&Bootloader> {
     domain.firmware.as_ref()?.bootloader.as_ref()
 }
 
-/// Whether only what is signed may start.
+/// Whether secure boot is enabled.
 #[must_use]
 pub fn wants_secure_boot(domain: &Domain) -> bool {
     bootloader(domain).is_some_and(|bootloader| bootloader.secure_boot == Some(true))
@@ -223,7 +223,7 @@ fn firmware(domain: &Domain, identity: &str) -> Option<Value> {
     let mut firmware = Map::new();
     match bootloader(domain).and_then(|bootloader| bootloader.efi) {
         Some(true) => {
-            // Said either way: KubeVirt takes silence for yes.
+            // Always set, because the default of KubeVirt is true.
             let efi = json!({ "efi": { "secureBoot": wants_secure_boot(domain) } });
             firmware.insert("bootloader".to_owned(), efi);
         }
@@ -232,8 +232,7 @@ fn firmware(domain: &Domain, identity: &str) -> Option<Value> {
         }
         None => {}
     }
-    // The identity in the machine's own firmware: it can say from inside whose it is, and stays the same machine to its
-    // system when it has to be made anew.
+    // The guest can read its identity from the firmware, and sees the same machine after it is recreated.
     if is_uuid(identity) {
         firmware.insert("uuid".to_owned(), identity.into());
     }
@@ -258,7 +257,7 @@ fn features(domain: &Domain) -> Option<Value> {
     };
     switch("acpi", wanted.acpi);
     switch("apic", wanted.apic);
-    // Secure boot keeps its keys where only the firmware can write them.
+    // Secure boot stores its keys where only the firmware can write.
     switch("smm", wants_secure_boot(domain).then_some(true));
     if wanted.hyperv == Some(true) {
         features.insert("hyperv".to_owned(), hyperv());
@@ -266,7 +265,7 @@ fn features(domain: &Domain) -> Option<Value> {
     (!features.is_empty()).then_some(Value::Object(features))
 }
 
-/// The enlightenments that Windows is usually given.
+/// Returns the usual Hyper-V enlightenments for Windows.
 fn hyperv() -> Value {
     let mut set = Map::new();
     for name in [
@@ -288,7 +287,7 @@ fn hyperv() -> Value {
     Value::Object(set)
 }
 
-/// The clock that the timer among the enlightenments needs.
+/// Returns the clock that the Hyper-V timer requires.
 fn hyperv_clock() -> Value {
     json!({
         "timer": {

@@ -1,4 +1,4 @@
-//! Time as an argument: a real clock for running, one that stands still until it is told for tests.
+//! Time as an argument: the system clock, and a manual clock for tests.
 
 use std::{fmt, time::Duration};
 
@@ -6,16 +6,16 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-/// Says what time it is, and when another time has come.
+/// A source of the current time that can be waited on.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// What time it is.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 
-    /// Ends when it is this time.
+    /// Completes at the given time.
     fn until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
 }
 
-/// The clock of the machine this runs on.
+/// The clock of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -30,27 +30,22 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when it is told to.
+/// A clock that only moves when [`ManualClock::advance`] is called.
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     time: watch::Sender<Timestamp>,
 }
 
 impl ManualClock {
-    /// A clock that shows this time.
+    /// Returns a clock that shows the given time.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
         Self { time: watch::Sender::new(now) }
     }
 
-    /// Moves it forward.
+    /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         self.time.send_modify(|time| *time = time.saturating_add(by).unwrap_or(Timestamp::MAX));
-    }
-
-    /// Moves it to a time, unless it shows a later one.
-    pub fn advance_to(&self, at: Timestamp) {
-        self.time.send_modify(|time| *time = at.max(*time));
     }
 }
 
@@ -63,7 +58,7 @@ impl Clock for ManualClock {
         let mut time = self.time.subscribe();
         Box::pin(async move {
             if time.wait_for(|time| *time >= at).await.is_err() {
-                // Nobody is left who could move the clock, so the time never comes.
+                // The clock was dropped and can no longer be advanced, so the time never comes.
                 futures::future::pending::<()>().await;
             }
         })

@@ -1,8 +1,8 @@
-//! What goes wrong, decided by dice whose throws follow from the seed and their number.
+//! Simulated faults, decided by a deterministic random sequence.
 
 use serde::{Deserialize, Serialize};
 
-/// Dice that fall the same way every time: the throw's number is all they remember.
+/// A random sequence that depends only on the seed. Its position is its only state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Dice {
@@ -10,7 +10,7 @@ pub struct Dice {
 }
 
 impl Dice {
-    /// Whether the next throw is among `percent` of a hundred. Never throws for nothing, so that a calm world stays as it is.
+    /// Returns true with a probability of `percent`. Does not advance for 0, so that a world without faults never changes.
     pub fn hit(&mut self, seed: u64, percent: u8) -> bool {
         if percent == 0 {
             return false;
@@ -20,27 +20,27 @@ impl Dice {
     }
 }
 
-/// Faults that a test orders for the calls that follow, besides those of the settings. They are not saved.
+/// Faults that a test injects into the next calls, in addition to those from the settings. They are not saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OrderedFaults {
-    /// So many of the next changing requests are carried out without an answer.
+pub struct InjectedFaults {
+    /// The number of changing requests whose replies are lost.
     pub lost_replies: u32,
-    /// So many of the next tasks fail.
+    /// The number of tasks that fail.
     pub failed_tasks: u32,
-    /// Whether it answers nothing at all.
+    /// Whether the provider is unreachable.
     pub unreachable: bool,
-    /// Whether it accepts no credentials.
+    /// Whether the provider rejects the credentials.
     pub unauthenticated: bool,
 }
 
-/// Counts one down, and says whether there was one.
+/// Decrements a count and returns whether it was positive.
 pub(super) fn take(count: &mut u32) -> bool {
     let taken = *count > 0;
     *count = count.saturating_sub(1);
     taken
 }
 
-/// A well-mixed number for each number (splitmix64).
+/// Returns a pseudo-random number derived from the given one (splitmix64).
 #[must_use]
 pub fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -59,17 +59,17 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_throws_the_same_and_another_seed_does_not() {
+    fn the_sequence_depends_only_on_the_seed() {
         assert_eq!(throws(7, 30), throws(7, 30));
         assert_ne!(throws(7, 30), throws(8, 30));
     }
 
     #[test]
-    fn about_as_many_hit_as_were_asked_for() {
+    fn hits_are_about_as_frequent_as_requested() {
         for percent in [0, 1, 30, 99, 100] {
             let hits = throws(1, percent).into_iter().filter(|hit| *hit).count();
             let wanted = usize::from(percent) * 100;
-            assert!(hits.abs_diff(wanted) <= 200, "{hits} of {wanted} hit");
+            assert!(hits.abs_diff(wanted) <= 200, "{hits} hits, expected about {wanted}");
         }
         assert!(throws(1, 100).into_iter().all(|hit| hit));
     }

@@ -1,12 +1,14 @@
-//! The simulated backend: a hypervisor that exists only in the process, for trying things out and for tests.
+//! The simulated backend: a provider that runs inside the process, for trying VitiStack out and for tests.
 //!
-//! All it does follows from its settings, its seed, the calls and the times at which they come, so that a run can be
-//! repeated exactly. [`world::World`] decides everything, purely; what is here only locks, saves and wakes.
+//! Its behavior follows from its settings, its seed, the calls and their times, so that every run is repeatable.
+//! [`world::World`] makes all decisions and is pure; this module locks it, saves it and notifies subscribers.
 
-mod apply;
+mod backend_type;
 mod clock;
 pub mod faults;
+mod journal;
 mod observe;
+mod open;
 mod plan;
 mod settings;
 mod store;
@@ -17,24 +19,24 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt as _};
 use jiff::Timestamp;
-use vitistack_plan::machine::{Capabilities, Identity, Observed};
+use vitistack_plan::machine::{Capabilities, Identity, Observed, Problem};
 
-pub use apply::OpenWorldError;
+pub use backend_type::SimulatedType;
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use journal::OpenWorldError;
+pub use open::{SimulatedOpener, Stores, world_of};
 pub(crate) use plan::capabilities;
-pub use settings::{Room, Settings};
-pub use store::{
-    FileStore, KubernetesStore, MemoryStore, StoreError, Stored, Traffic, WorldStore, world_name,
-};
+pub use settings::{Capacity, Settings};
+pub use store::{KubernetesStore, MemoryStore, StoreError, Stored, Traffic, WorldStore, world_name};
 
-use crate::{Backend, BackendError, Changes, ErrorKind, Order, Part, Progress, Target, Update};
-use apply::Kept;
+use crate::{Backend, BackendError, ErrorKind, Order, Part, Progress, Target, Update};
+use journal::Journaled;
 use world::{Request, SIMULATED_PROVIDER_ERROR, World};
 
-/// A backend with a world of its own. A clone is the same backend.
+/// A backend for one simulated world. Clones share the world.
 #[derive(Clone)]
 pub struct Simulated {
-    kept: Arc<Kept>,
+    world: Arc<Journaled>,
 }
 
 impl fmt::Debug for Simulated {
@@ -44,31 +46,42 @@ impl fmt::Debug for Simulated {
 }
 
 impl Simulated {
-    /// The backend of the world that the store keeps; of a new one if it keeps none.
+    /// Opens the world in the store, or creates one if the store is empty.
     pub async fn open(
         settings: Settings,
         clock: Arc<dyn Clock>,
         store: Arc<dyn WorldStore>,
     ) -> Result<Self, OpenWorldError> {
-        Ok(Self { kept: Arc::new(Kept::open(settings, clock, store).await?) })
+        Ok(Self { world: Arc::new(Journaled::open(settings, clock, store).await?) })
     }
 
-    /// Gives the world other settings, as when its MachineProvider was edited; what is there stays.
+    /// Changes the settings, for example after the MachineProvider was edited. Existing machines are not affected.
     pub fn configure(&self, settings: Settings) {
-        self.kept.look(|world| world.configure(settings));
+        self.world.access(|world| world.configure(settings));
     }
 
-    /// Reads something from the world as it is now.
+    /// Reads from the world as it is now.
     pub fn inspect<R>(&self, read: impl FnOnce(&World) -> R) -> R {
-        self.kept.look(|world| read(world))
+        self.world.access(|world| read(world))
     }
 
-    /// Does something to the world that no provider's API could, as tests and demonstrations need it; saved when it returns.
+    /// Changes the world directly, bypassing the provider's API, for tests and demos. The change is saved on return.
     pub async fn intervene<R>(
         &self,
         work: impl FnOnce(&mut World, Timestamp) -> R + Send,
     ) -> Result<R, BackendError> {
-        self.kept.with(work).await
+        self.world.commit(work).await
+    }
+
+    /// Streams the identities whose machine or volumes change from now on.
+    #[must_use]
+    pub fn changes(&self) -> BoxStream<'static, Identity> {
+        let state = (Arc::clone(&self.world), self.world.subscribe());
+        stream::unfold(state, |(world, subscriber)| async move {
+            let identity = world.next_change(&subscriber).await;
+            Some((identity, (world, subscriber)))
+        })
+        .boxed()
     }
 }
 
@@ -80,49 +93,61 @@ impl Backend for Simulated {
 
     async fn observe(&self, target: &Target, order: Option<&Order>) -> Result<Observed, BackendError> {
         let definition = order.map(plan::definition);
-        self.kept
-            .with(|world, _| {
-                world.reach()?;
-                Ok(observe::observe(world, target, definition.as_ref()))
+        self.world
+            .commit(|world, _| {
+                world.check_reachable()?;
+                let mut observed = observe::observe(world, target, definition.as_ref());
+                let refused =
+                    order.map(|order| plan::forbidden(order, &world.settings().limits, &observed.disks));
+                observed.problems.extend(refused.into_iter().flatten());
+                Ok(observed)
             })
             .await?
     }
 
     async fn create(&self, order: &Order) -> Result<Progress, BackendError> {
         let request = Request::Create(plan::definition(order));
-        self.kept
-            .with(|world, now| {
-                world.reach()?;
+        self.world
+            .commit(|world, now| {
+                world.check_reachable()?;
                 refuse_elsewhere(world, &order.target)?;
+                refuse_forbidden(world, order)?;
                 world.request(now, &request)
             })
             .await?
     }
 
     async fn update(&self, order: &Order, update: &Update) -> Result<Progress, BackendError> {
-        self.kept
-            .with(|world, now| {
-                world.reach()?;
+        self.world
+            .commit(|world, now| {
+                world.check_reachable()?;
                 refuse_elsewhere(world, &order.target)?;
+
                 let id = world.machine_of(order.target.identity.as_str()).map(|machine| machine.id);
                 let Some(id) = id else {
-                    let message =
-                        format!("there is no machine for {}: create it first", order.target.identity);
+                    let message = format!(
+                        "no machine with identity {} exists at the provider: create it first",
+                        order.target.identity
+                    );
                     return Err(BackendError::new(ErrorKind::Failed, SIMULATED_PROVIDER_ERROR, message));
                 };
+                if *update == Update::Specification {
+                    refuse_forbidden(world, order)?;
+                }
                 world.request(now, &plan::update(id, order, update))
             })
             .await?
     }
 
     async fn delete(&self, target: &Target, part: &Part) -> Result<Progress, BackendError> {
-        self.kept
-            .with(|world, now| {
-                world.reach()?;
+        self.world
+            .commit(|world, now| {
+                world.check_reachable()?;
                 if observe::elsewhere(world, target).is_some() {
-                    // Nothing of it is the target's.
+                    // Nothing with this identity belongs to the target.
                     return Ok(Progress::Done);
                 }
+
                 let id = world.machine_of(target.identity.as_str()).map(|machine| machine.id);
                 match plan::delete(id, target, part) {
                     Some(request) => world.request(now, &request),
@@ -133,7 +158,7 @@ impl Backend for Simulated {
     }
 }
 
-/// Refuses to act on what was made for a Machine of another namespace.
+/// Refuses to act on what was created for a Machine in another namespace.
 fn refuse_elsewhere(world: &World, target: &Target) -> Result<(), BackendError> {
     match observe::elsewhere(world, target) {
         None => Ok(()),
@@ -144,13 +169,11 @@ fn refuse_elsewhere(world: &World, target: &Target) -> Result<(), BackendError> 
     }
 }
 
-impl Changes for Simulated {
-    fn changes(&self) -> BoxStream<'static, Identity> {
-        let state = (Arc::clone(&self.kept), self.kept.listen());
-        stream::unfold(state, |(kept, listener)| async move {
-            let identity = kept.next_change(&listener).await;
-            Some((identity, (kept, listener)))
-        })
-        .boxed()
+/// Refuses what the provider does not let Machines use. A disk that exists is not filled again.
+fn refuse_forbidden(world: &World, order: &Order) -> Result<(), BackendError> {
+    let disks = observe::observe(world, &order.target, None).disks;
+    match plan::forbidden(order, &world.settings().limits, &disks).first().map(Problem::refusal) {
+        None => Ok(()),
+        Some(refusal) => Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message.clone())),
     }
 }

@@ -1,4 +1,4 @@
-//! What a world has for one identity, read and never changed.
+//! What a world has for one identity. Read-only.
 
 use vitistack_plan::{
     Refusal,
@@ -8,12 +8,13 @@ use vitistack_plan::{
 use super::world::{Concern, Definition, Machine, NAME_TAKEN, Volume, Work, World, volume_name};
 use crate::Target;
 
-/// Everything the world has for the target.
+/// Returns everything the world has for the target.
 pub(super) fn observe(world: &World, target: &Target, definition: Option<&Definition>) -> Observed {
     let tag = target.identity.as_str();
     if let Some(elsewhere) = elsewhere(world, target) {
         return Observed { elsewhere: Some(elsewhere), ..Observed::default() };
     }
+
     let machine = world.machine_of(tag);
     Observed {
         machine: machine.map(|machine| observed_machine(world, machine, definition)),
@@ -27,13 +28,14 @@ pub(super) fn observe(world: &World, target: &Target, definition: Option<&Defini
     }
 }
 
-/// What carries the identity and was made for a Machine of another namespace.
+/// Returns what carries the identity and was created for a Machine in another namespace.
 pub(super) fn elsewhere(world: &World, target: &Target) -> Option<Elsewhere> {
     let tag = target.identity.as_str();
     let machine = world.machine_of(tag).map(|machine| ("machine", &machine.name, &machine.namespace));
     let volumes = world.volumes_of(tag).map(|volume| ("volume", &volume.name, &volume.namespace));
-    let strange = machine.into_iter().chain(volumes).find(|(.., namespace)| **namespace != target.namespace);
-    strange.map(|(kind, name, namespace)| Elsewhere {
+    let elsewhere =
+        machine.into_iter().chain(volumes).find(|(.., namespace)| **namespace != target.namespace);
+    elsewhere.map(|(kind, name, namespace)| Elsewhere {
         thing: format!("{kind} {name:?}"),
         namespace: Some(namespace.clone()),
     })
@@ -75,18 +77,18 @@ fn power(machine: &Machine) -> Power {
 
 fn observed_disk(world: &World, machine: Option<&Machine>, volume: &Volume) -> ObservedDisk {
     let disk = &volume.shape.disk;
-    let is_made = volume.ready_at.is_none_or(|at| at <= world.time());
+    let is_created = volume.ready_at.is_none_or(|at| at <= world.time());
     ObservedDisk {
         name: disk.clone(),
-        size: is_made.then(|| volume.shape.size.clone()),
-        is_ready: is_made && volume.task.is_none(),
+        size: is_created.then(|| volume.shape.size.clone()),
+        is_ready: is_created && volume.task.is_none(),
         is_attached: machine.is_some_and(|machine| machine.attached.iter().any(|other| other.disk == *disk)),
         is_blank: false,
         reclaim_policy: volume.shape.reclaim_policy,
     }
 }
 
-/// Something of the right name that carries another identity or none.
+/// Returns a machine or volume with the right name and another identity or none.
 fn foreign(world: &World, target: &Target, definition: Option<&Definition>) -> Option<String> {
     let tag = Some(target.identity.as_str());
     let machine = world.machine_named(&target.namespace, &target.name);
@@ -100,19 +102,17 @@ fn foreign(world: &World, target: &Target, definition: Option<&Definition>) -> O
     })
 }
 
+/// Returns the running task as a noun phrase that completes "Waiting for …".
 fn task(world: &World, tag: &str, machine: Option<&Machine>) -> Option<String> {
-    if let Some((machine, task)) = machine.and_then(|machine| Some((machine, machine.task.as_ref()?))) {
-        return Some(format!("{} machine {:?}", task.work.verb(), machine.name));
+    if let Some(task) = machine.and_then(|machine| machine.task.as_ref()) {
+        return Some(task.work.awaited().to_owned());
     }
-    world.volumes_of(tag).find_map(|volume| {
-        let task = volume.task.as_ref()?;
-        Some(format!("{} volume {:?}", task.work.verb(), volume.name))
-    })
+    world.volumes_of(tag).find(|volume| volume.task.is_some()).map(Volume::awaited_deletion)
 }
 
 fn problem(world: &World, definition: &Definition) -> Option<Problem> {
     let (concern, error) = world.obstacle(definition)?;
-    // What is of the right name and not ours is told as foreign.
+    // Reported as foreign instead.
     if error.reason == NAME_TAKEN {
         return None;
     }

@@ -1,15 +1,15 @@
-//! From an order to what the world is asked for, purely.
+//! Converts orders to requests. Pure.
 
 use sha2::{Digest, Sha256};
 use vitistack_plan::machine::{
-    Capabilities, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, Support,
+    Capabilities, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, ObservedDisk, Problem, Support,
 };
 use vitistack_types::v1alpha1::PowerState;
 
 use super::world::{Definition, Disk, FirstBoot, Hardware, Interface, Reference, Request, VolumeShape};
-use crate::{Order, Part, Target, Update};
+use crate::{Limits, Order, Part, Target, Update};
 
-/// What the simulated backend can do: every field there is, most of it while the machine runs.
+/// Returns the capabilities of the simulated backend: it supports every field, most of them while the machine runs.
 pub(crate) fn capabilities() -> Capabilities {
     Capabilities {
         resize: Support::AtRestart,
@@ -23,7 +23,7 @@ pub(crate) fn capabilities() -> Capabilities {
     }
 }
 
-/// The machine of an order in the world's own words.
+/// Converts an order to a definition.
 pub(super) fn definition(order: &Order) -> Definition {
     let Desired {
         name,
@@ -61,21 +61,22 @@ pub(super) fn definition(order: &Order) -> Definition {
 
 fn first_boot(tag: &str, cloud_init: &DesiredCloudInit) -> FirstBoot {
     let DesiredCloudInit { user_data, network_data, secret } = cloud_init;
-    // The identity goes in too, so that equal secrets of two machines cannot be told from their digests.
-    let digest = |parts: &[&str]| {
-        let mut hash = Sha256::new();
-        for part in [&[tag], parts].concat() {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
-        let digest: [u8; 32] = hash.finalize().into();
-        format!("{:032x}", u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default()))
-    };
     FirstBoot {
-        user_data: user_data.as_ref().map(|text| digest(&[text])),
-        network_data: network_data.as_ref().map(|text| digest(&[text])),
-        secret: secret.as_ref().map(|part| digest(&[&part.name, &part.key, part.content.reveal()])),
+        user_data: user_data.as_ref().map(|text| digest(tag, &[text])),
+        network_data: network_data.as_ref().map(|text| digest(tag, &[text])),
+        secret: secret.as_ref().map(|part| digest(tag, &[&part.name, &part.key, part.content.reveal()])),
     }
+}
+
+/// Returns a digest of the parts. It includes the identity, so that equal secrets of two machines have different digests.
+fn digest(tag: &str, parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in [&[tag], parts].concat() {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    let digest: [u8; 32] = hash.finalize().into();
+    format!("{:032x}", u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default()))
 }
 
 fn interface(interface: &DesiredInterface) -> Interface {
@@ -107,7 +108,17 @@ fn disk(disk: &DesiredDisk) -> Disk {
     }
 }
 
-/// The request behind an update of the machine of this number.
+/// Returns what the provider does not let Machines use. A disk that exists is not filled again.
+pub(super) fn forbidden(order: &Order, limits: &Limits, disks: &[ObservedDisk]) -> Vec<Problem> {
+    let exists = |disk: &&DesiredDisk| disks.iter().any(|each| each.name == disk.name);
+    let new = order.desired.disks.iter().filter(|disk| !exists(disk));
+    let sources = new.filter_map(|disk| limits.source_problem(disk)).map(Problem::Storage);
+    let interfaces = order.desired.interfaces.iter();
+    let networks = interfaces.filter_map(|each| limits.interface_problem(each)).map(Problem::Network);
+    sources.chain(networks).collect()
+}
+
+/// Returns the request for an update of the machine with this ID.
 pub(super) fn update(id: u64, order: &Order, update: &Update) -> Request {
     let reference = Reference { id, tag: order.target.identity.as_str().to_owned() };
     match update {
@@ -118,12 +129,12 @@ pub(super) fn update(id: u64, order: &Order, update: &Update) -> Request {
     }
 }
 
-/// The request behind a deletion; none if what is to be deleted is not there.
+/// Returns the request for a deletion; none if there is nothing to delete.
 pub(super) fn delete(id: Option<u64>, target: &Target, part: &Part) -> Option<Request> {
     let tag = target.identity.as_str().to_owned();
     match part {
         Part::Machine => id.map(|id| Request::Destroy(Reference { id, tag })),
-        // A creation that finds no room makes nothing here, and nothing is made beside machines and volumes.
+        // A creation without capacity leaves nothing behind here, and there are only machines and volumes.
         Part::BlankDisks(_) | Part::Leftovers => None,
         Part::Disks(disks) => Some(Request::DestroyVolumes { tag, disks: disks.clone() }),
     }

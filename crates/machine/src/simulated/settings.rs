@@ -1,4 +1,4 @@
-//! How a world behaves: everything it does follows from this, its saved state and the calls it gets.
+//! The settings of a world. With its saved state and its requests they determine everything it does.
 
 use std::time::Duration;
 
@@ -8,39 +8,43 @@ use vitistack_types::{
     v1alpha1::{MachineProviderSpec, ProviderCapacity, SimulatedProvider},
 };
 
-/// Settings of a world.
+use crate::Limits;
+
+/// The settings of a world.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Where its dice start.
+    /// Seed of the random faults.
     pub seed: u64,
-    /// How long a task takes.
+    /// Duration of a task.
     pub latency: Duration,
-    /// How many of a hundred tasks fail.
+    /// Percentage of tasks that fail.
     pub failed_tasks_percent: u8,
-    /// How many of a hundred changing requests are carried out without an answer.
+    /// Percentage of changing requests whose reply is lost after they were carried out.
     pub lost_replies_percent: u8,
-    /// Whether the number of a deleted machine is given to the next one.
+    /// Whether the ID of a deleted machine is given to the next one.
     pub reuse_ids: bool,
-    /// Whether it answers nothing at all.
+    /// Whether it is unreachable.
     pub unreachable: bool,
-    /// How far above the first number of all worlds its own begin.
+    /// Offset of its machine IDs from the lowest one.
     pub number_offset: u64,
-    /// Zones it has.
+    /// Its zones.
     pub zones: Vec<String>,
-    /// Most that fits into it; what is absent is unlimited.
-    pub room: Room,
+    /// Its capacity.
+    pub capacity: Capacity,
+    /// What it lets Machines use.
+    pub limits: Limits,
 }
 
-/// Most that fits into a world.
+/// The capacity of a world; absent values are unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
-    /// Machines.
+pub struct Capacity {
+    /// Number of machines.
     pub machines: Option<u64>,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub cpu: Option<u64>,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: Option<u64>,
-    /// Bytes of disk space.
+    /// Disk space in bytes.
     pub storage: Option<u64>,
 }
 
@@ -64,18 +68,20 @@ impl From<&MachineProviderSpec> for Settings {
             unreachable: unreachable.unwrap_or_default(),
             number_offset: 0,
             zones: spec.zones.clone(),
-            room: spec.capacity.as_ref().map(Room::from).unwrap_or_default(),
+            capacity: spec.capacity.as_ref().map(Capacity::from).unwrap_or_default(),
+            limits: Limits::from(spec),
         }
     }
 }
 
-/// Blocks of numbers that worlds can have, and numbers in one: together as many as there are addresses for.
+/// The number of ID ranges that worlds are spread over.
 const BLOCKS: u64 = 1_000;
+/// The size of an ID range. All ranges together cover the IDs that have an address.
 const BLOCK: u64 = 1_000;
 
 impl Settings {
-    /// The same for the world of this name, which always begins with the same number. Two worlds seldom share one, and so
-    /// seldom an address, which is made of it.
+    /// Returns the settings for the world with this name. Its machine IDs always start at the same offset, which two
+    /// worlds rarely share; so they rarely share addresses, which are derived from the IDs.
     #[must_use]
     pub fn in_world(self, name: &str) -> Self {
         let digest: [u8; 32] = Sha256::digest(name).into();
@@ -84,7 +90,7 @@ impl Settings {
     }
 }
 
-impl From<&ProviderCapacity> for Room {
+impl From<&ProviderCapacity> for Capacity {
     fn from(capacity: &ProviderCapacity) -> Self {
         let ProviderCapacity { machines, cpu, memory, storage } = capacity;
         Self {

@@ -1,45 +1,45 @@
-//! The simulated backend keeps the rules of all backends, calm and with everything going wrong.
+//! The simulated backend passes the conformance suite, with and without random faults.
 
 use vitistack_machine::{
     conformance::{CHECKS, Interleaving, interleave, run},
     simulated::Settings,
 };
 
-use crate::{bench::Simulations, fixture::latency};
+use crate::{fixture::latency, testbed::SimulatedHarness};
 
-async fn keeps_every_rule(settings: Settings) {
-    let report = run(&Simulations(settings)).await;
+async fn passes_every_check(settings: Settings) {
+    let report = run(&SimulatedHarness(settings)).await;
     assert_eq!(report.results.len(), CHECKS.len());
     assert!(report.is_clean(), "\n{report}");
 }
 
 #[tokio::test]
-async fn it_keeps_every_rule_when_all_is_done_at_once() {
-    keeps_every_rule(Settings::default()).await;
+async fn it_passes_every_check_without_latency() {
+    passes_every_check(Settings::default()).await;
 }
 
 #[tokio::test]
-async fn it_keeps_every_rule_when_tasks_take_their_time() {
-    keeps_every_rule(latency(5)).await;
+async fn it_passes_every_check_with_latency() {
+    passes_every_check(latency(5)).await;
 }
 
 #[tokio::test]
-async fn it_keeps_every_rule_when_ids_are_reused() {
-    keeps_every_rule(Settings { reuse_ids: true, ..latency(5) }).await;
+async fn it_passes_every_check_with_reused_ids() {
+    passes_every_check(Settings { reuse_ids: true, ..latency(5) }).await;
 }
 
-/// As many seeds as `VITISTACK_SEEDS` says, for long runs; so many if it says nothing or less.
+/// Returns `count` seeds, or the number in `VITISTACK_SEEDS` if that is larger, for long runs.
 fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
-    let asked = std::env::var("VITISTACK_SEEDS").map_or(0, |asked| asked.parse().unwrap());
-    first..first + count.max(asked)
+    let requested = std::env::var("VITISTACK_SEEDS").map_or(0, |text| text.parse().unwrap());
+    first..first + count.max(requested)
 }
 
-/// Runs with seeds of their own; the message of a failure holds the seed that repeats it.
+/// Runs the interleaving with each seed; a failure message contains the seed that repeats it.
 async fn survives(settings: Settings, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let settings = Settings { seed, ..settings.clone() };
-        let played = interleave(&Simulations(settings), Interleaving { seed, steps: 60 }).await;
-        assert!(played.is_ok(), "{}", played.unwrap_err());
+        let result = interleave(&SimulatedHarness(settings), Interleaving { seed, steps: 60 }).await;
+        assert!(result.is_ok(), "{}", result.unwrap_err());
     }
 }
 
@@ -50,7 +50,7 @@ async fn no_order_of_calls_and_faults_breaks_a_rule() {
 }
 
 #[tokio::test]
-async fn no_order_of_calls_breaks_a_rule_while_the_dice_break_things_too() {
+async fn no_order_of_calls_breaks_a_rule_with_random_faults() {
     let settings =
         Settings { reuse_ids: true, failed_tasks_percent: 30, lost_replies_percent: 30, ..latency(5) };
     survives(settings, seeds(150, 50)).await;

@@ -1,4 +1,4 @@
-//! A world outlives its process, wherever the process ends.
+//! A world outlives its process, wherever the process crashes.
 
 use std::sync::{
     Arc,
@@ -8,68 +8,68 @@ use std::sync::{
 use async_trait::async_trait;
 use vitistack_machine::{
     Backend as _, ErrorKind, Update,
-    simulated::{FileStore, MemoryStore, Settings, StoreError, Stored, WorldStore},
+    simulated::{MemoryStore, Settings, StoreError, Stored, WorldStore},
 };
 
 use crate::{
     fixture::{Process, latency, order},
-    story::tell,
+    story::play,
 };
 
-async fn nothing(_: &mut Process, _: usize) {}
+async fn no_interruption(_: &mut Process, _: usize) {}
 
 fn faulty(seed: u64) -> Settings {
     Settings { seed, failed_tasks_percent: 30, lost_replies_percent: 30, reuse_ids: true, ..latency(3) }
 }
 
 #[tokio::test]
-async fn the_same_seed_tells_the_same_story_and_another_seed_another() {
-    let mut told = Vec::new();
+async fn a_story_depends_only_on_the_seed() {
+    let mut stories = Vec::new();
     for seed in [7, 7, 8] {
         let mut process = Process::start(faulty(seed)).await;
-        let calls = tell(&mut process, nothing).await;
+        let calls = play(&mut process, no_interruption).await;
         assert!(calls.iter().any(|(_, answer)| answer.is_err()), "no reply was lost");
-        told.push((calls, process.snapshot()));
+        stories.push((calls, process.snapshot()));
     }
-    assert_eq!(told[0], told[1]);
-    assert_ne!(told[0], told[2]);
+    assert_eq!(stories[0], stories[1]);
+    assert_ne!(stories[0], stories[2]);
 }
 
 #[tokio::test]
 async fn a_restart_after_any_call_changes_nothing() {
     for settings in [latency(3), faulty(7)] {
         let mut calm = Process::start(settings.clone()).await;
-        let calls = tell(&mut calm, nothing).await;
-        assert!(calls.len() > 12, "the story is too short to show anything");
+        let calls = play(&mut calm, no_interruption).await;
+        assert!(calls.len() > 12, "the story is too short to prove anything");
         for after in 1..=calls.len() {
             let mut process = Process::start(settings.clone()).await;
-            let told = tell(&mut process, async |process: &mut Process, number| {
+            let result = play(&mut process, async |process: &mut Process, number| {
                 if number == after {
                     process.restart().await;
                 }
             })
             .await;
-            assert_eq!(told, calls, "after a restart behind call {after}");
-            assert_eq!(process.snapshot(), calm.snapshot(), "after a restart behind call {after}");
+            assert_eq!(result, calls, "restart after call {after}");
+            assert_eq!(process.snapshot(), calm.snapshot(), "restart after call {after}");
         }
     }
 }
 
-/// Fails one write, before or after it was carried out.
-struct BreakingStore {
+/// A store that fails one write, before or after it was carried out.
+struct FailingStore {
     inner: MemoryStore,
     writes: AtomicUsize,
-    breaks_at: usize,
+    fails_at: usize,
     is_written: bool,
 }
 
-impl BreakingStore {
-    fn has_broken(&self) -> bool {
-        self.writes.load(Ordering::SeqCst) >= self.breaks_at
+impl FailingStore {
+    fn has_failed(&self) -> bool {
+        self.writes.load(Ordering::SeqCst) >= self.fails_at
     }
 
-    fn breaks(&self) -> bool {
-        self.writes.fetch_add(1, Ordering::SeqCst) + 1 == self.breaks_at
+    fn fails(&self) -> bool {
+        self.writes.fetch_add(1, Ordering::SeqCst) + 1 == self.fails_at
     }
 
     fn failure() -> StoreError {
@@ -82,18 +82,18 @@ impl BreakingStore {
 }
 
 #[async_trait]
-impl WorldStore for BreakingStore {
+impl WorldStore for FailingStore {
     async fn load(&self) -> Result<Stored, StoreError> {
         self.inner.load().await
     }
 
     async fn append(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError> {
-        let breaks = self.breaks();
-        if breaks && !self.is_written {
+        let fails = self.fails();
+        if fails && !self.is_written {
             return Err(Self::failure());
         }
         let version = self.inner.append(expected, record).await?;
-        if breaks { Err(Self::failure()) } else { Ok(version) }
+        if fails { Err(Self::failure()) } else { Ok(version) }
     }
 
     async fn replace(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError> {
@@ -106,40 +106,44 @@ impl WorldStore for BreakingStore {
 }
 
 #[tokio::test]
-async fn a_crash_at_any_write_before_or_after_it_ends_in_the_same_world() {
+async fn a_crash_before_or_after_any_write_leads_to_the_same_world() {
     let mut calm = Process::start(latency(3)).await;
-    let calls = tell(&mut calm, nothing).await;
-    let writes = calls.iter().filter(|(words, _)| words != "wait").count();
+    let calls = play(&mut calm, no_interruption).await;
+    let writes = calls.iter().filter(|(call, _)| call != "wait").count();
     for is_written in [false, true] {
-        // With the crash, or without it: a process that goes on after a failed write must not lose anything either.
+        // A process that continues after a failed write must not lose anything either.
         for is_crash in [false, true] {
-            for breaks_at in 1..=writes {
-                let store = Arc::new(BreakingStore {
+            for fails_at in 1..=writes {
+                let store = Arc::new(FailingStore {
                     inner: MemoryStore::default(),
                     writes: AtomicUsize::new(0),
-                    breaks_at,
+                    fails_at,
                     is_written,
                 });
-                let kept = Arc::clone(&store) as Arc<dyn WorldStore>;
-                let mut process = Process::start_on(latency(3), kept).await;
+                let shared = Arc::clone(&store) as Arc<dyn WorldStore>;
+                let mut process = Process::start_on(latency(3), shared).await;
                 let mut is_restarted = !is_crash;
-                let told = tell(&mut process, async |process: &mut Process, _| {
-                    if store.has_broken() && !is_restarted {
+                let result = play(&mut process, async |process: &mut Process, _| {
+                    if store.has_failed() && !is_restarted {
                         process.restart().await;
                         is_restarted = true;
                     }
                 })
                 .await;
-                let errors = told.iter().filter(|(_, answer)| answer.is_err()).count();
+                let errors = result.iter().filter(|(_, answer)| answer.is_err()).count();
                 assert!((1..=3).contains(&errors), "{errors} calls failed for one failed write");
-                assert_eq!(ends(&process), ends(&calm), "write {breaks_at}, {is_written}, {is_crash}");
+                assert_eq!(
+                    remaining(&process),
+                    remaining(&calm),
+                    "write {fails_at}, {is_written}, {is_crash}"
+                );
             }
         }
     }
 }
 
-/// What is left at the end, without times: a crash costs some.
-fn ends(process: &Process) -> Vec<(Option<String>, String, String)> {
+/// Returns what remains at the end, without times, which a crash changes.
+fn remaining(process: &Process) -> Vec<(Option<String>, String, String)> {
     process.backend.inspect(|world| {
         let volumes = world.volumes();
         volumes
@@ -149,45 +153,24 @@ fn ends(process: &Process) -> Vec<(Option<String>, String, String)> {
 }
 
 #[tokio::test]
-async fn a_world_in_a_file_is_there_after_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("world");
-    let mut told = Vec::new();
-    {
-        let store = Arc::new(FileStore::open(&path).unwrap());
-        let mut process = Process::start_on(latency(3), store).await;
-        process.backend.create(&order("one")).await.unwrap();
-        process.settle();
-        told.push(process.snapshot());
-        process.restart().await;
-        told.push(process.snapshot());
-    }
-    let store = Arc::new(FileStore::open(&path).unwrap());
-    let process = Process::start_on(latency(3), store).await;
-    process.settle();
-    told.push(process.snapshot());
-    assert_eq!((&told[0], &told[0]), (&told[1], &told[2]));
-}
-
-#[tokio::test]
-async fn of_two_processes_with_one_world_the_late_one_is_told_and_takes_it_up_again() {
+async fn an_outdated_process_gets_an_error_and_reloads_the_world() {
     let store: Arc<dyn WorldStore> = Arc::new(MemoryStore::default());
-    the_late_one_is_told([Arc::clone(&store), store]).await;
+    reloads_when_outdated([Arc::clone(&store), store]).await;
 }
 
-/// Two processes, each with its own way to the same world.
-pub async fn the_late_one_is_told([first, second]: [Arc<dyn WorldStore>; 2]) {
-    let early = Process::start_on(Settings::default(), first).await;
-    let late = Process::start_on(Settings::default(), second).await;
-    early.backend.create(&order("one")).await.unwrap();
-    let error = late.backend.create(&order("two")).await.unwrap_err();
+/// Checks that a process notices the writes of another one to the same world.
+pub async fn reloads_when_outdated(stores: [Arc<dyn WorldStore>; 2]) {
+    let first = Process::start_on(Settings::default(), Arc::clone(&stores[0])).await;
+    let second = Process::start_on(Settings::default(), Arc::clone(&stores[1])).await;
+    first.backend.create(&order("one")).await.unwrap();
+    let error = second.backend.create(&order("two")).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unreachable);
     let (one, two) = (order("one"), order("two"));
-    assert!(late.backend.observe(&one.target, None).await.unwrap().machine.is_some());
-    assert!(late.backend.observe(&two.target, None).await.unwrap().machine.is_none());
-    late.backend.create(&two).await.unwrap();
-    // Now the other one is late, and its stop must not bring back the world without the second machine.
-    assert!(early.backend.update(&one, &Update::Stop).await.is_err());
-    assert!(early.backend.observe(&two.target, None).await.unwrap().machine.is_some());
-    early.backend.update(&one, &Update::Stop).await.unwrap();
+    assert!(second.backend.observe(&one.target, None).await.unwrap().machine.is_some());
+    assert!(second.backend.observe(&two.target, None).await.unwrap().machine.is_none());
+    second.backend.create(&two).await.unwrap();
+    // Now the first process is outdated, and its stop must not restore the world without the second machine.
+    assert!(first.backend.update(&one, &Update::Stop).await.is_err());
+    assert!(first.backend.observe(&two.target, None).await.unwrap().machine.is_some());
+    first.backend.update(&one, &Update::Stop).await.unwrap();
 }

@@ -1,21 +1,21 @@
-//! Machines and backends for tests.
+//! Orders and backends for tests.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use vitistack_machine::{
     Order, Target,
-    simulated::{ManualClock, MemoryStore, Settings, Simulated, WorldStore, world::World},
+    simulated::{Clock as _, ManualClock, MemoryStore, Settings, Simulated, WorldStore, world::World},
 };
 use vitistack_plan::machine::{Identity, References, resolve};
 use vitistack_types::v1alpha1::Machine;
 
-/// A time to begin at.
-pub fn beginning() -> Timestamp {
+/// Returns the time at which tests start.
+pub fn start_time() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-/// A machine of the smallest template.
+/// Returns an order for a machine with the template `small`.
 pub fn order(name: &str) -> Order {
     let machine = Machine::builder().template("small").build(name, "default").unwrap();
     Order {
@@ -29,12 +29,12 @@ pub fn order(name: &str) -> Order {
     }
 }
 
-/// Settings with this latency in seconds and nothing else.
+/// Returns default settings with this latency in seconds.
 pub fn latency(seconds: u64) -> Settings {
     Settings { latency: Duration::from_secs(seconds), ..Settings::default() }
 }
 
-/// A backend with a clock and a store to hold on to.
+/// A backend with its clock and its store, which outlive a restart.
 pub struct Process {
     pub clock: ManualClock,
     pub store: Arc<dyn WorldStore>,
@@ -48,24 +48,25 @@ impl Process {
     }
 
     pub async fn start_on(settings: Settings, store: Arc<dyn WorldStore>) -> Self {
-        let clock = ManualClock::new(beginning());
+        let clock = ManualClock::new(start_time());
         let backend = open(&settings, &clock, &store).await;
         Self { clock, store, settings, backend }
     }
 
-    /// Ends the process without a word and starts it again.
+    /// Kills the process and starts it again.
     pub async fn restart(&mut self) {
         self.backend = open(&self.settings, &self.clock, &self.store).await;
     }
 
-    /// Lets time pass until no task is running.
+    /// Advances the clock until no task is running.
     pub fn settle(&self) {
         while let Some(due) = self.backend.inspect(World::next_due) {
-            self.clock.advance_to(due);
+            let wait = Duration::try_from(self.clock.now().duration_until(due)).unwrap();
+            self.clock.advance(wait);
         }
     }
 
-    /// The whole world in JSON.
+    /// Returns the whole world as JSON.
     pub fn snapshot(&self) -> String {
         String::from_utf8(self.backend.inspect(World::snapshot).unwrap()).unwrap()
     }

@@ -1,14 +1,15 @@
-//! Backends as their callers meet them.
+//! Backends as their callers use them.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot continue has failed")]
 
-mod bench;
 mod conformance;
+mod defects;
 mod durability;
 mod fixture;
-mod kept_in_a_cluster;
+mod fuzz;
+mod kubernetes_store;
 mod kubevirt;
-mod saboteur;
 mod scale;
 mod story;
+mod testbed;
 mod world;

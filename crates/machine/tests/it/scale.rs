@@ -1,4 +1,4 @@
-//! Ten thousand machines: what a change costs must not grow with the world.
+//! Ten thousand machines: the cost of a change must not grow with the world.
 
 use std::{future::Future as _, pin::pin, sync::Arc};
 
@@ -18,7 +18,7 @@ use vitistack_plan::machine::Identity;
 
 use crate::fixture::{Process, latency, order};
 
-/// The same machine under another name: checking ten thousand documents would take longer than all the rest.
+/// Returns a copy of an order with another name, because validating ten thousand Machines would dominate the test.
 pub fn copy(pattern: &Order, number: usize) -> Order {
     let (name, identity) = (format!("vm-{number}"), format!("identity-{number}"));
     let mut order = pattern.clone();
@@ -33,7 +33,7 @@ pub fn copy(pattern: &Order, number: usize) -> Order {
 }
 
 #[tokio::test]
-async fn ten_thousand_creates_write_in_proportion_to_what_they_make() {
+async fn ten_thousand_creates_write_in_proportion_to_their_changes() {
     const COUNT: usize = 10_000;
     let store = MemoryStore::default();
     let mut process = Process::start_on(latency(1), Arc::new(store.clone())).await;
@@ -47,7 +47,7 @@ async fn ten_thousand_creates_write_in_proportion_to_what_they_make() {
         .await;
     let size = u64::try_from(process.snapshot().len()).unwrap();
     let traffic = store.traffic();
-    // The whole journal once, and the snapshots that replace it: each at most half of what was written since the one before.
+    // The whole journal once, and the snapshots that replace it: each at most half of what was written since the last one.
     assert!(traffic.bytes < 4 * size, "{} bytes for a world of {size}", traffic.bytes);
 
     process.settle();
@@ -55,14 +55,14 @@ async fn ten_thousand_creates_write_in_proportion_to_what_they_make() {
         let machine = process.backend.observe(&order.target, Some(order)).await.unwrap().machine.unwrap();
         assert!(machine.is_current);
     }
-    assert_eq!(store.traffic(), traffic, "time and looking write nothing");
+    assert_eq!(store.traffic(), traffic, "neither time nor observations cause writes");
     let before = process.snapshot();
     process.restart().await;
     assert_eq!(process.snapshot().len(), before.len());
     assert!(process.snapshot() == before, "a world of {COUNT} machines differs after a restart");
 }
 
-/// Lets writes through one by one, as a slow server would.
+/// A store whose writes wait for a permit, as with a slow server.
 struct SlowStore {
     inner: MemoryStore,
     gate: Semaphore,
@@ -89,24 +89,24 @@ impl WorldStore for SlowStore {
 }
 
 #[tokio::test]
-async fn calls_that_come_while_one_is_saved_share_the_next_write() {
+async fn calls_during_a_save_share_the_next_write() {
     let inner = MemoryStore::default();
     let store = Arc::new(SlowStore { inner: inner.clone(), gate: Semaphore::new(0) });
     let process = Process::start_on(Settings::default(), Arc::clone(&store) as Arc<dyn WorldStore>).await;
     let orders: Vec<_> = (0..100).map(|number| order(&format!("vm-{number}"))).collect();
     let creates = join_all(orders.iter().map(|order| process.backend.create(order)));
     let release = async {
-        // By now every create waits: none was answered before it was saved.
+        // By now every create is waiting: none returned before it was saved.
         assert_eq!(inner.traffic().writes, 0);
         store.gate.add_permits(100);
     };
     let (answers, ()) = join(creates, release).await;
     assert!(answers.iter().all(|answer| *answer == Ok(Progress::Done)));
-    assert_eq!(inner.traffic().writes, 2, "one for the first, one for all others");
+    assert_eq!(inner.traffic().writes, 2, "one for the first call, one for all others");
 }
 
 #[tokio::test]
-async fn a_caller_that_gives_up_in_the_middle_of_a_save_loses_nothing() {
+async fn a_caller_that_is_canceled_during_a_save_loses_nothing() {
     let inner = MemoryStore::default();
     let store = Arc::new(SlowStore { inner: inner.clone(), gate: Semaphore::new(0) });
     let mut process = Process::start_on(Settings::default(), Arc::clone(&store) as Arc<dyn WorldStore>).await;
@@ -121,6 +121,6 @@ async fn a_caller_that_gives_up_in_the_middle_of_a_save_loses_nothing() {
     process.restart().await;
     for order in [one, two] {
         let observed = process.backend.observe(&order.target, None).await.unwrap();
-        assert!(observed.machine.is_some(), "{} is lost", order.target.name);
+        assert!(observed.machine.is_some(), "{} was lost", order.target.name);
     }
 }

@@ -1,4 +1,4 @@
-//! One story of two machines, from nothing to nothing, told by a caller that only ever does what is missing.
+//! A story of two machines from creation to deletion, played by a caller that only does what is missing.
 
 use vitistack_machine::{Backend as _, BackendError, Order, Part, Progress, Update};
 use vitistack_plan::machine::{Observed, Power};
@@ -6,44 +6,48 @@ use vitistack_types::v1alpha1::{PowerState, ReclaimPolicy};
 
 use crate::fixture::{Process, order};
 
-/// What one machine shall be for a while.
+/// The desired state of one machine in one part of the story.
 #[derive(Clone)]
 pub enum Chapter {
     Present(Order, Option<&'static str>),
     Absent(Order),
 }
 
-/// The chapters in their order.
+/// Returns the chapters in order.
 pub fn chapters() -> Vec<Chapter> {
     let (first, mut second) = (order("first"), order("second"));
     second.desired.disks[0].reclaim_policy = ReclaimPolicy::Retain;
+
     let mut grown = first.clone();
     grown.desired.cpu.cores = 4;
     grown.desired.disks[0].size = "40Gi".parse().unwrap();
-    let mut off = second.clone();
-    off.desired.power = PowerState::Stopped;
+
+    let mut stopped = second.clone();
+    stopped.desired.power = PowerState::Stopped;
+
     vec![
         Chapter::Present(first.clone(), None),
         Chapter::Present(second.clone(), None),
         Chapter::Present(grown.clone(), None),
         Chapter::Present(grown.clone(), Some("first-restart")),
-        Chapter::Present(off.clone(), None),
+        Chapter::Present(stopped.clone(), None),
         Chapter::Absent(first),
         Chapter::Present(second.clone(), None),
         Chapter::Absent(second),
     ]
 }
 
-/// One call of the story, and what came of it.
+/// One call of the story and its result.
 pub type Call = (String, Result<Progress, BackendError>);
 
-/// What is missing, done; none if nothing is.
+/// Does what is missing; returns none if nothing is.
 pub async fn step(process: &Process, chapter: &Chapter) -> Option<Call> {
     let backend = &process.backend;
     let (order, restart) = match chapter {
         Chapter::Present(order, restart) => (order, *restart),
         Chapter::Absent(order) => (order, None),
     };
+
     let observed = match backend.observe(&order.target, Some(order)).await {
         Ok(observed) => observed,
         Err(error) => return Some(("observe".to_owned(), Err(error))),
@@ -52,11 +56,13 @@ pub async fn step(process: &Process, chapter: &Chapter) -> Option<Call> {
         process.settle();
         return Some(("wait".to_owned(), Ok(Progress::Done)));
     }
+
     match chapter {
         Chapter::Present(..) => bring_up(process, order, restart, observed).await,
         Chapter::Absent(_) => {
-            let gone = order.desired.disks.iter().filter(|disk| disk.reclaim_policy == ReclaimPolicy::Delete);
-            let mut disks: Vec<String> = gone.map(|disk| disk.name.clone()).collect();
+            let deleted =
+                order.desired.disks.iter().filter(|disk| disk.reclaim_policy == ReclaimPolicy::Delete);
+            let mut disks: Vec<String> = deleted.map(|disk| disk.name.clone()).collect();
             disks.retain(|name| observed.disks.iter().any(|disk| disk.name == *name));
             let part = match (&observed.machine, disks.is_empty()) {
                 (Some(_), _) => Part::Machine,
@@ -90,8 +96,8 @@ async fn bring_up(
     Some((format!("{update:?}"), backend.update(order, &update).await))
 }
 
-/// Tells the story to its end; after each call `between` may do something to the process.
-pub async fn tell(process: &mut Process, mut between: impl AsyncFnMut(&mut Process, usize)) -> Vec<Call> {
+/// Plays the story to its end; `between` runs after each call and may change the process.
+pub async fn play(process: &mut Process, mut between: impl AsyncFnMut(&mut Process, usize)) -> Vec<Call> {
     let mut calls = Vec::new();
     for chapter in chapters() {
         while let Some(call) = step(process, &chapter).await {

@@ -1,11 +1,11 @@
-//! What a world does: room, zones, dice, changes, secrets.
+//! The behavior of a world: capacity, zones, faults, changes, secrets.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use futures::StreamExt as _;
 use vitistack_machine::{
-    Backend as _, Changes as _, ErrorKind, Order, Part, Progress, Update,
-    simulated::{Room, Settings},
+    Backend as _, ErrorKind, Order, Part, Progress, Update,
+    simulated::{Capacity, Settings},
 };
 use vitistack_plan::{
     Redacted,
@@ -20,30 +20,42 @@ use vitistack_types::{
 use crate::fixture::{Process, latency, order};
 
 #[tokio::test]
-async fn a_full_world_says_what_it_lacks_before_and_when_it_is_asked() {
-    for (room, what) in [
-        (Room { machines: Some(1), ..Room::default() }, "1 more of machines"),
-        (Room { cpu: Some(1), ..Room::default() }, "1 more of cpu"),
-        (Room { memory: Some(3 << 30), ..Room::default() }, "2Gi more of memory"),
-        (Room { storage: Some(30 << 30), ..Room::default() }, "20Gi more of storage"),
+async fn a_full_provider_reports_its_usage_before_and_during_a_create() {
+    for (capacity, usage) in [
+        (
+            Capacity { machines: Some(1), ..Capacity::default() },
+            "provider full: 1 of 1 machines in use (spec.capacity.machines)",
+        ),
+        (
+            Capacity { cpu: Some(1), ..Capacity::default() },
+            "provider full: 1 of 1 CPUs in use, 1 more requested (spec.capacity.cpu)",
+        ),
+        (
+            Capacity { memory: Some(3 << 30), ..Capacity::default() },
+            "provider full: 2Gi of 3Gi memory in use, 2Gi more requested (spec.capacity.memory)",
+        ),
+        (
+            Capacity { storage: Some(30 << 30), ..Capacity::default() },
+            "provider full: 20Gi of 30Gi storage in use, 20Gi more requested (spec.capacity.storage)",
+        ),
     ] {
-        let process = Process::start(Settings { room, ..Settings::default() }).await;
+        let process = Process::start(Settings { capacity, ..Settings::default() }).await;
         process.backend.create(&order("first")).await.unwrap();
         let second = order("second");
         let observed = process.backend.observe(&second.target, Some(&second)).await.unwrap();
-        let told = observed.problems.first().map(Problem::refusal).unwrap();
-        assert_eq!(told.reason, reason::INSUFFICIENT_RESOURCES);
-        assert!(told.message.contains(what), "{}", told.message);
+        let refusal = observed.problems.first().map(Problem::refusal).unwrap();
+        assert_eq!(refusal.reason, reason::INSUFFICIENT_RESOURCES);
+        assert!(refusal.message.contains(usage), "{}", refusal.message);
         let error = process.backend.create(&second).await.unwrap_err();
-        assert_eq!((error.kind, &error.message), (ErrorKind::NoCapacity, &told.message));
+        assert_eq!((error.kind, &error.message), (ErrorKind::NoCapacity, &refusal.message));
         assert_eq!(process.backend.inspect(|world| world.machines().count()), 1);
     }
 }
 
 #[tokio::test]
-async fn a_resize_beyond_the_room_is_refused_and_the_machine_stays_as_it_is() {
-    let room = Room { cpu: Some(2), ..Room::default() };
-    let process = Process::start(Settings { room, ..Settings::default() }).await;
+async fn a_resize_beyond_the_capacity_is_refused_and_changes_nothing() {
+    let capacity = Capacity { cpu: Some(2), ..Capacity::default() };
+    let process = Process::start(Settings { capacity, ..Settings::default() }).await;
     let mut order = order("one");
     process.backend.create(&order).await.unwrap();
     order.desired.cpu.cores = 3;
@@ -68,7 +80,7 @@ async fn machines_without_a_zone_are_spread_over_zones_and_hosts() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_not_there_is_told_and_one_that_is_there_is_copied() {
+async fn a_missing_claim_is_refused_and_an_existing_one_is_copied() {
     let process = Process::start(Settings::default()).await;
     let mut copy = order("copy");
     copy.desired.disks[0].source = Some(DiskSource::claim("first-root"));
@@ -81,7 +93,7 @@ async fn a_claim_that_is_not_there_is_told_and_one_that_is_there_is_copied() {
 }
 
 #[tokio::test]
-async fn a_field_that_cannot_change_is_refused_by_name_and_the_rest_is_done() {
+async fn an_immutable_field_is_refused_by_name_and_the_rest_is_changed() {
     let process = Process::start(Settings::default()).await;
     let mut order = order("one");
     process.backend.create(&order).await.unwrap();
@@ -89,16 +101,16 @@ async fn a_field_that_cannot_change_is_refused_by_name_and_the_rest_is_done() {
     order.desired.disks[0].size = "30Gi".parse().unwrap();
     let error = process.backend.update(&order, &Update::Specification).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Refused);
-    assert!(error.message.contains("disks[root].storageClass"), "{error}");
+    assert!(error.message.contains("spec.disks[root].storageClass"), "{error}");
     let observed = process.backend.observe(&order.target, Some(&order)).await.unwrap();
     assert_eq!(observed.disks[0].size, Some("30Gi".parse().unwrap()));
     let machine = observed.machine.unwrap();
-    assert!(machine.is_current, "what can change has changed");
-    assert!(!machine.unchangeable.is_empty(), "the rest is told");
+    assert!(machine.is_current, "the changeable fields were changed");
+    assert!(!machine.unchangeable.is_empty(), "the other fields are reported");
 }
 
 #[tokio::test]
-async fn a_listener_hears_of_what_is_asked_and_of_what_time_brings() {
+async fn a_subscriber_receives_changes_by_requests_and_by_time() {
     let process = Process::start(latency(5)).await;
     let mut changes = process.backend.changes();
     let order = order("one");
@@ -107,7 +119,7 @@ async fn a_listener_hears_of_what_is_asked_and_of_what_time_brings() {
     let power = |machine: Option<vitistack_plan::machine::ObservedMachine>| machine.unwrap().power;
     let observed = process.backend.observe(&order.target, None).await.unwrap();
     assert_eq!((power(observed.machine), observed.task.is_some()), (Power::Starting, true));
-    // Nobody calls anything from here on: only the clock moves.
+    // From here on nothing is called; only the clock advances.
     process.clock.advance(Duration::from_secs(5));
     assert_eq!(changes.next().await.unwrap(), order.target.identity);
     let observed = process.backend.observe(&order.target, None).await.unwrap();
@@ -115,7 +127,7 @@ async fn a_listener_hears_of_what_is_asked_and_of_what_time_brings() {
 }
 
 #[tokio::test]
-async fn a_creation_that_failed_later_is_told_until_the_next_one_succeeded_whatever_restarts() {
+async fn a_failed_creation_is_reported_until_the_next_one_succeeds_also_after_restarts() {
     let mut process = Process::start(latency(5)).await;
     let (one, other) = (order("one"), order("other"));
     let failure = async |process: &Process, order: &Order| {
@@ -125,17 +137,13 @@ async fn a_creation_that_failed_later_is_told_until_the_next_one_succeeded_whate
     assert!(matches!(process.backend.create(&one).await.unwrap(), Progress::Working(_)));
     assert_eq!(failure(&process, &one).await, None);
     process.settle();
-    let told = failure(&process, &one).await.unwrap();
-    assert!(told.contains("failed to create machine \"one\""), "{told}");
+    let reported = failure(&process, &one).await.unwrap();
+    assert!(reported.contains("failed to create machine \"one\""), "{reported}");
     process.restart().await;
-    assert_eq!(
-        failure(&process, &one).await.as_ref(),
-        Some(&told),
-        "it follows from the task that was saved"
-    );
+    assert_eq!(failure(&process, &one).await.as_ref(), Some(&reported), "it follows from the saved task");
     process.backend.create(&other).await.unwrap();
     process.restart().await;
-    assert_eq!(failure(&process, &one).await.as_ref(), Some(&told), "it was saved with the next change");
+    assert_eq!(failure(&process, &one).await.as_ref(), Some(&reported), "it was saved with the next change");
     assert_eq!(failure(&process, &other).await, None);
     process.backend.create(&one).await.unwrap();
     process.settle();
@@ -145,12 +153,12 @@ async fn a_creation_that_failed_later_is_told_until_the_next_one_succeeded_whate
 }
 
 #[tokio::test]
-async fn what_ended_before_a_failure_does_not_end_again_and_hide_it() {
+async fn a_task_that_ended_before_a_failure_does_not_hide_it_after_a_restart() {
     let mut process = Process::start(latency(5)).await;
     let mut order = order("one");
     process.backend.create(&order).await.unwrap();
     process.settle();
-    // A change that detaches the disk, then the deletion of its volume, which fails: two tasks of one identity.
+    // An update that detaches the disk, then the failing deletion of its volume: two tasks with one identity.
     let disk = order.desired.disks.pop().unwrap().name;
     process.backend.update(&order, &Update::Specification).await.unwrap();
     process.clock.advance(Duration::from_secs(1));
@@ -165,10 +173,10 @@ async fn what_ended_before_a_failure_does_not_end_again_and_hide_it() {
 }
 
 #[tokio::test]
-async fn a_secret_is_noticed_when_it_changes_and_stands_in_no_saved_byte() {
+async fn a_changed_secret_is_detected_and_no_secret_is_saved() {
     let process = Process::start(Settings::default()).await;
     let mut order = order("one");
-    let mut give = |content: &str| {
+    let mut with_secret = |content: &str| {
         order.desired.cloud_init = Some(DesiredCloudInit {
             user_data: None,
             network_data: None,
@@ -180,7 +188,7 @@ async fn a_secret_is_noticed_when_it_changes_and_stands_in_no_saved_byte() {
         });
         order.clone()
     };
-    let (first, second) = (give("hunter2"), give("hunter3"));
+    let (first, second) = (with_secret("hunter2"), with_secret("hunter3"));
     process.backend.create(&first).await.unwrap();
     for (order, is_current) in [(&first, true), (&second, false)] {
         let observed = process.backend.observe(&order.target, Some(order)).await.unwrap();
@@ -192,7 +200,7 @@ async fn a_secret_is_noticed_when_it_changes_and_stands_in_no_saved_byte() {
 }
 
 #[tokio::test]
-async fn the_settings_follow_from_the_provider() {
+async fn settings_are_read_from_the_provider() {
     let sample = samples().iter().find(|sample| sample.name == "machine-provider-simulated").unwrap();
     let provider: MachineProvider = decode(serde_saphyr::from_str(sample.manifest).unwrap()).unwrap();
     let settings = Settings::from(&provider.spec);
@@ -202,7 +210,7 @@ async fn the_settings_follow_from_the_provider() {
             seed: 7,
             latency: Duration::from_secs(2),
             zones: vec!["zone-a".to_owned(), "zone-b".to_owned()],
-            room: Room {
+            capacity: Capacity {
                 machines: Some(100),
                 cpu: Some(400),
                 memory: Some(2 << 40),
@@ -214,7 +222,7 @@ async fn the_settings_follow_from_the_provider() {
 }
 
 #[tokio::test]
-async fn the_machines_of_two_worlds_have_other_numbers_and_addresses_and_those_of_one_always_the_same() {
+async fn two_worlds_have_different_machine_ids_and_addresses() {
     let mut seen = Vec::new();
     for name in ["world-default-rack-one-1", "world-default-rack-two-2", "world-default-rack-one-1"] {
         let process = Process::start(Settings::default().in_world(name)).await;

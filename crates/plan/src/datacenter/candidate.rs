@@ -3,36 +3,33 @@
 use std::collections::BTreeMap;
 
 use vitistack_types::{
-    conditions, labels,
+    WatchedNamespaces, conditions, labels,
     v1alpha1::{Datacenter, Machine, MachineProvider, ProviderReference},
 };
 
 use super::{Candidate, Fullness, Problem};
-use crate::{is_paused, machine::annotation, permits};
+use crate::{Refusal, is_paused, machine::annotation, permits, refusals};
 
-/// What a datacenter's reference to a provider leads to. Nothing of it is counted as used yet.
+/// Resolves a Datacenter's reference to a provider. Nothing is counted as used yet.
 #[must_use]
 pub fn candidate(
     datacenter: &Datacenter,
     reference: &ProviderReference,
     provider: Option<&MachineProvider>,
+    watched: &WatchedNamespaces,
 ) -> Candidate {
     let own = datacenter.metadata.namespace.as_deref().unwrap_or_default();
-    let name = format!("{}/{}", reference.namespace.as_deref().unwrap_or(own), reference.name);
-    let lasting = |why: String| Some(Problem { why, is_temporary: false });
-    let problem = match provider {
-        None => lasting(
-            "there is no such MachineProvider: create it, or remove it from spec.machineProviders".to_owned(),
-        ),
-        Some(provider) if !permits(&provider.metadata, own) => lasting(format!(
-            "it does not allow references from namespace {own:?}: add it to the annotation {} of that MachineProvider",
-            labels::ALLOW_REFERENCES_FROM
-        )),
+    let name = reference.resolve(own);
+    let lasting = |refusal: Refusal| Some(Problem { refusal, is_temporary: false });
+    let problem = match provider.filter(|provider| permits(&provider.metadata, own)) {
+        _ if !watched.contains(&name.namespace) => lasting(refusals::candidate_not_watched(&name)),
+        None => lasting(refusals::candidate_not_available(&name, own)),
         Some(provider) if provider.metadata.deletion_timestamp.is_some() => {
-            lasting("it is being deleted".to_owned())
+            lasting(refusals::candidate_deleting())
         }
-        Some(provider) => not_taking(provider).map(|why| Problem { why, is_temporary: true }),
+        Some(provider) => not_accepting(provider).map(|refusal| Problem { refusal, is_temporary: true }),
     };
+
     Candidate {
         name,
         priority: reference.priority,
@@ -44,20 +41,20 @@ pub fn candidate(
     }
 }
 
-/// Why a provider takes no machines now.
-fn not_taking(provider: &MachineProvider) -> Option<String> {
+/// Why a provider does not accept machines now.
+fn not_accepting(provider: &MachineProvider) -> Option<Refusal> {
     if is_paused(&provider.metadata) {
-        return Some("it is paused".to_owned());
+        return Some(refusals::candidate_paused());
     }
-    let told = provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    match told.iter().find(|condition| condition.type_ == conditions::READY) {
+    let conditions = provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    match conditions::find(conditions, conditions::READY) {
         Some(ready) if ready.status == "True" => None,
-        Some(ready) => Some(format!("it is not ready: {}", ready.message)),
-        None => Some("it is not ready: nobody has looked at it yet".to_owned()),
+        Some(ready) => Some(refusals::candidate_not_ready(&ready.message)),
+        None => Some(refusals::candidate_not_ready("not reconciled yet")),
     }
 }
 
-/// The zone of a placed Machine: the one that was chosen, else the one that it asks for.
+/// Returns the zone of a placed Machine: the one that was chosen, otherwise the one that it asks for.
 #[must_use]
 pub fn zone_of(machine: &Machine) -> Option<&str> {
     annotation(machine, labels::ZONE).or(machine.spec.zone.as_deref())

@@ -1,17 +1,23 @@
-//! What should happen in one datacenter: who is within its quotas, and which provider a machine goes to.
+//! What should happen in one datacenter: which machines fit its quotas, and which provider hosts each of them.
 
+mod allocate;
 mod candidate;
+mod choose;
+mod growth;
 mod passed_over;
-mod placement;
+mod plan;
 mod quota;
-mod round;
 mod status;
 mod usage;
 
+pub use allocate::{Assignment, Member, Snapshot};
+pub(crate) use allocate::{MemberDecision, allocate};
 pub use candidate::{candidate, zone_of};
+pub use choose::{Candidate, Choice, Problem, Request, choose};
+pub use growth::check_growth;
 pub use passed_over::{Fullness, is_passed_over_by, pass_over};
-pub use placement::{Candidate, Placement, Problem, Request, place};
-pub use quota::{Claim, admit};
-pub use round::{Assignment, Decision, Member, Snapshot, Verdict, annotations, decide};
-pub use status::{datacenter_status, missing_datacenter, paused_machine, refused_machine};
+pub(crate) use plan::orphaned;
+pub use plan::{DatacenterPlan, MemberAction, MemberStep, only_totals_changed, plan, plan_orphan};
+pub use quota::{Admission, Claim, admit};
+pub(crate) use status::paused_datacenter;
 pub use usage::{Usage, usage_of};

@@ -1,157 +1,146 @@
-//! What is told of a datacenter, and of its machines that were not placed.
+//! The status of a datacenter, and of its machines that were not placed.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use vitistack_types::{
-    conditions::{self, Statement, reason},
+    conditions::{self, reason},
     labels,
     v1alpha1::{Datacenter, DatacenterStatus, Machine, MachinePhase, MachineStatus, Phase},
 };
 
-use super::{Candidate, Usage};
+use super::{Candidate, Usage, quota::overused};
 use crate::{
-    Refusal, is_paused,
-    machine::{full_name, paused_statements},
+    Refusal,
+    conditions::{Assertion, OF_DATACENTERS, OF_MACHINES, Owned, assertion, owned, refused},
+    is_paused,
+    machine::{not_ready_while_paused, paused},
 };
 
-/// How long the words of a refusal stand while its reason stays the same: they hold numbers that move with every other
-/// machine.
-const WORDS_STAND_FOR: SignedDuration = SignedDuration::from_mins(1);
+/// How long the message of a refusal stays while its reason does: it holds numbers that change with every other machine.
+const MESSAGE_STAYS_FOR: SignedDuration = SignedDuration::from_mins(1);
 
-/// The status of a Machine that was not placed. The same again if nothing worth telling changed.
-#[must_use]
-pub fn refused_machine(machine: &Machine, refusal: &Refusal, now: Timestamp) -> MachineStatus {
-    let waits = [reason::QUOTA_EXCEEDED, reason::INSUFFICIENT_RESOURCES].contains(&refusal.reason);
-    let phase = if waits { MachinePhase::Pending } else { MachinePhase::Failed };
-    let ready = Statement {
-        type_: conditions::READY,
-        status: Some(false),
-        reason: refusal.reason,
-        message: &refusal.message,
-    };
-    told(machine, phase, &[ready], now)
+/// Returns the status of a Machine that was not placed, or nothing if the one that was read still holds.
+pub(super) fn refused_machine(machine: &Machine, refusal: &Refusal, now: Timestamp) -> Option<MachineStatus> {
+    let is_waiting = [reason::QUOTA_EXCEEDED, reason::INSUFFICIENT_RESOURCES].contains(&refusal.reason);
+    let phase = if is_waiting { MachinePhase::Pending } else { MachinePhase::Failed };
+    unplaced(machine, phase, vec![(conditions::READY, refused(refusal))], now)
 }
 
-/// The status of a Machine that was not placed because all action on it is stopped.
-#[must_use]
-pub fn paused_machine(machine: &Machine, now: Timestamp) -> MachineStatus {
-    told(machine, MachinePhase::Pending, &paused_statements(), now)
+/// Returns the status of a Machine that was not placed because it is paused.
+pub(super) fn paused_machine(machine: &Machine, now: Timestamp) -> Option<MachineStatus> {
+    let conditions = vec![(conditions::READY, not_ready_while_paused()), (conditions::PAUSED, paused())];
+    unplaced(machine, MachinePhase::Pending, conditions, now)
 }
 
-/// Why a Machine cannot be placed whose Datacenter is not there.
-#[must_use]
-pub fn missing_datacenter(machine: &Machine) -> Refusal {
-    let own = machine.metadata.namespace.as_deref().unwrap_or_default();
-    let named = machine.spec.datacenter_ref.as_ref().map(|reference| full_name(reference, own));
-    Refusal::new(
-        reason::DATACENTER_NOT_FOUND,
-        format!(
-            "spec.datacenterRef names {:?}, which is not there: create a Datacenter of that name",
-            named.unwrap_or_default()
-        ),
-    )
-}
-
-/// A Machine that is nowhere has nothing but these conditions.
-fn told(
+/// A Machine without a placement has these conditions and no others.
+fn unplaced(
     machine: &Machine,
     phase: MachinePhase,
-    statements: &[Statement<'_>],
+    assertions: Vec<(&'static str, Assertion)>,
     now: Timestamp,
-) -> MachineStatus {
+) -> Option<MachineStatus> {
     let before = machine.status.clone().unwrap_or_default();
-    let generation = machine.metadata.generation;
-    let mut conditions = before.conditions.clone();
-    conditions.retain(|each| statements.iter().any(|statement| statement.type_ == each.type_));
-    for statement in statements {
-        conditions::set(&mut conditions, statement, generation, now);
+    let before = MachineStatus { conditions: owned(&before.conditions, OF_MACHINES), ..before };
+
+    let mut conditions = Owned::new(&before.conditions, OF_MACHINES, machine.metadata.generation, now);
+    conditions.retain(|type_| assertions.iter().any(|(kept, _)| *kept == type_));
+    for (type_, assertion) in assertions {
+        conditions.set(type_, assertion);
     }
     let after = MachineStatus {
         phase: Some(phase),
-        observed_generation: generation,
-        conditions,
+        observed_generation: machine.metadata.generation,
+        conditions: conditions.into_vec(),
         last_updated: before.last_updated.clone(),
         ..MachineStatus::default()
     };
-    let words_only = |status: &MachineStatus| {
-        let mut status = status.clone();
-        status.conditions.iter_mut().for_each(|condition| condition.message.clear());
-        status
-    };
-    let is_fresh =
-        before.last_updated.as_ref().is_some_and(|since| now.duration_since(since.0) < WORDS_STAND_FOR);
-    if after == before || (is_fresh && words_only(&after) == words_only(&before)) {
-        return before;
+
+    let is_recent =
+        before.last_updated.as_ref().is_some_and(|since| now.duration_since(since.0) < MESSAGE_STAYS_FOR);
+    if after == before || (is_recent && without_messages(&after) == without_messages(&before)) {
+        return None;
     }
-    MachineStatus { last_updated: Some(Time(now)), ..after }
+    Some(MachineStatus { last_updated: Some(Time(now)), ..after })
 }
 
-/// The status of a Datacenter.
-#[must_use]
-pub fn datacenter_status(
+fn without_messages(status: &MachineStatus) -> MachineStatus {
+    let mut status = status.clone();
+    status.conditions.iter_mut().for_each(|condition| condition.message.clear());
+    status
+}
+
+/// Returns the status of a Datacenter, or nothing if the one that was read still holds.
+pub(super) fn datacenter_status(
     datacenter: &Datacenter,
     candidates: &[Candidate],
     used: Usage,
     now: Timestamp,
-) -> DatacenterStatus {
-    let mut conditions = datacenter.status.clone().unwrap_or_default().conditions;
+) -> Option<DatacenterStatus> {
+    let before = datacenter.status.clone().unwrap_or_default();
+    let before = DatacenterStatus { conditions: owned(&before.conditions, OF_DATACENTERS), ..before };
     let generation = datacenter.metadata.generation;
-    let (is_ready, message) = readiness(candidates);
-    let reason = if is_ready { reason::AS_SPECIFIED } else { reason::NO_USABLE_PROVIDER };
-    let ready = Statement { type_: conditions::READY, status: Some(is_ready), reason, message: &message };
-    conditions::set(&mut conditions, &ready, generation, now);
-    let mut tell_while = |type_: &str, told: Option<(bool, &str, String)>| match told {
-        Some((status, reason, message)) => {
-            let statement = Statement { type_, status: Some(status), reason, message: &message };
-            conditions::set(&mut conditions, &statement, generation, now);
-        }
-        None => conditions.retain(|condition| condition.type_ != type_),
-    };
-    let ignored = not_acted_on(datacenter);
-    tell_while(
-        conditions::FIELDS_HONOURED,
-        (!ignored.is_empty()).then(|| {
-            let message = format!("not acted on yet: {}; no cluster is made or counted", ignored.join(", "));
-            (false, reason::FIELD_NOT_SUPPORTED, message)
-        }),
-    );
-    tell_while(
-        conditions::PAUSED,
-        is_paused(&datacenter.metadata).then(|| {
-            let message = format!("the annotation {} stops all action: no machine is placed", labels::PAUSED);
-            (true, reason::PAUSED, message)
-        }),
-    );
-    DatacenterStatus {
+
+    let ready = ready(candidates);
+    let is_ready = ready.0 == Some(true);
+    let mut conditions = Owned::new(&before.conditions, OF_DATACENTERS, generation, now);
+    conditions.set(conditions::READY, ready);
+    conditions.set_or_remove(conditions::FIELDS_HONOURED, fields_honored(datacenter));
+    let quotas = datacenter.spec.resource_quotas.as_ref();
+    let over = quotas.and_then(|quotas| overused(quotas, used));
+    conditions.set_or_remove(conditions::WITHIN_QUOTAS, over.as_ref().map(refused));
+    conditions.set_or_remove(conditions::PAUSED, is_paused(&datacenter.metadata).then(paused_datacenter));
+
+    let after = DatacenterStatus {
         phase: Some(if is_ready { Phase::Ready } else { Phase::Failed }),
         observed_generation: generation,
-        conditions,
+        conditions: conditions.into_vec(),
         used: Some(used.into()),
-    }
+    };
+    (datacenter.status.is_none() || after != before).then_some(after)
 }
 
-fn readiness(candidates: &[Candidate]) -> (bool, String) {
+/// The Paused condition of a Datacenter.
+pub(crate) fn paused_datacenter() -> Assertion {
+    let message =
+        format!("Reconciliation is paused by the annotation {}: no machine is placed", labels::PAUSED);
+    assertion(true, reason::PAUSED, message)
+}
+
+fn ready(candidates: &[Candidate]) -> Assertion {
     let problems: Vec<String> = candidates
         .iter()
-        .filter_map(|candidate| Some(format!("{}: {}", candidate.name, candidate.problem.as_ref()?.why)))
+        .filter_map(|candidate| {
+            Some(format!("{}: {}", candidate.name, candidate.problem.as_ref()?.refusal.message))
+        })
         .collect();
     let usable = candidates.len().saturating_sub(problems.len());
-    match (candidates.len(), usable) {
-        (0, _) => (false, "it has no machine provider: add one to spec.machineProviders".to_owned()),
-        (_, 0) => (false, format!("no provider takes machines: {}", problems.join("; "))),
-        (all, _) if problems.is_empty() => (true, format!("{usable} of {all} providers take machines")),
-        (all, _) => (true, format!("{usable} of {all} providers take machines; {}", problems.join("; "))),
+    let accept = format!("{usable} of {} providers accept machines", candidates.len());
+
+    let refuse = |message: String| assertion(false, reason::NO_USABLE_PROVIDER, message);
+    match usable {
+        0 if candidates.is_empty() => {
+            refuse("spec.machineProviders is empty: add a machine provider".to_owned())
+        }
+        0 => refuse(format!("No provider accepts machines: {}", problems.join("; "))),
+        _ if problems.is_empty() => assertion(true, reason::AS_SPECIFIED, accept),
+        _ => assertion(true, reason::AS_SPECIFIED, format!("{accept}; {}", problems.join("; "))),
     }
 }
 
-/// The fields that are set and that nothing acts on yet.
-fn not_acted_on(datacenter: &Datacenter) -> Vec<&'static str> {
-    let clusters = datacenter.spec.resource_quotas.as_ref().and_then(|quotas| quotas.max_clusters);
-    [
+/// Reports the fields that are set and that no operator honors yet.
+fn fields_honored(datacenter: &Datacenter) -> Option<Assertion> {
+    let max_clusters = datacenter.spec.resource_quotas.as_ref().and_then(|quotas| quotas.max_clusters);
+    let ignored: Vec<&str> = [
         (!datacenter.spec.kubernetes_providers.is_empty()).then_some("spec.kubernetesProviders"),
-        clusters.map(|_| "spec.resourceQuotas.maxClusters"),
+        max_clusters.map(|_| "spec.resourceQuotas.maxClusters"),
     ]
     .into_iter()
     .flatten()
-    .collect()
+    .collect();
+
+    (!ignored.is_empty()).then(|| {
+        let message =
+            format!("Ignored, because this version does not manage clusters: {}", ignored.join(", "));
+        assertion(false, reason::FIELD_NOT_SUPPORTED, message)
+    })
 }

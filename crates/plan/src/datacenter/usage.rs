@@ -1,4 +1,4 @@
-//! What machines use.
+//! The resources that machines use.
 
 use vitistack_types::{
     Quantity,
@@ -7,13 +7,13 @@ use vitistack_types::{
 
 use crate::{
     Refusal,
-    machine::{has_finalizer, is_let_go, shape},
+    machine::{has_finalizer, is_held_by_others, shape},
 };
 
-/// What one or many machines use.
+/// The resources that one or more machines use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Machines.
+    /// Number of machines.
     pub machines: u32,
     /// Virtual CPUs.
     pub cpu: u32,
@@ -24,7 +24,10 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What both use together.
+    /// One machine of unknown size.
+    pub const ONE_MACHINE: Self = Self { machines: 1, cpu: 0, memory: 0, storage: 0 };
+
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -33,6 +36,37 @@ impl Usage {
             memory: self.memory.saturating_add(other.memory),
             storage: self.storage.saturating_add(other.storage),
         }
+    }
+}
+
+impl Usage {
+    /// What is left without the other.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            machines: self.machines.saturating_sub(other.machines),
+            cpu: self.cpu.saturating_sub(other.cpu),
+            memory: self.memory.saturating_sub(other.memory),
+            storage: self.storage.saturating_sub(other.storage),
+        }
+    }
+
+    /// The larger of each.
+    #[must_use]
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            machines: self.machines.max(other.machines),
+            cpu: self.cpu.max(other.cpu),
+            memory: self.memory.max(other.memory),
+            storage: self.storage.max(other.storage),
+        }
+    }
+}
+
+impl From<&UsedResources> for Usage {
+    fn from(used: &UsedResources) -> Self {
+        let UsedResources { machines, cpu, memory, storage } = used;
+        Self { machines: *machines, cpu: *cpu, memory: memory.units(), storage: storage.units() }
     }
 }
 
@@ -47,10 +81,11 @@ impl From<Usage> for UsedResources {
     }
 }
 
-/// What a Machine uses, or is going to use. `class` is the MachineClass that its template names, if there is one. A machine
-/// that was made goes on using what it was given when the class is deleted; one that only others still hold uses nothing.
+/// Returns what a Machine uses, or is going to use. `class` is the MachineClass that its template refers to, if it exists. A
+/// machine that exists keeps using what it was given when the class is deleted; one that only foreign finalizers hold
+/// uses nothing.
 pub fn usage_of(machine: &Machine, class: Option<&MachineClass>) -> Result<Usage, Refusal> {
-    if is_let_go(machine) {
+    if is_held_by_others(machine) {
         return Ok(Usage::default());
     }
     let shape = match shape(&machine.spec, class) {
@@ -65,8 +100,8 @@ pub fn usage_of(machine: &Machine, class: Option<&MachineClass>) -> Result<Usage
     })
 }
 
-/// What the operators last said that a machine was given, if something was made for it.
-fn given(machine: &Machine) -> Option<Usage> {
+/// What the operators last reported that a machine was given, if it may exist.
+pub(super) fn given(machine: &Machine) -> Option<Usage> {
     let given = machine.status.as_ref()?.resources.as_ref().filter(|_| has_finalizer(machine))?;
     let (memory, storage) = (given.memory.units(), given.storage.units());
     Some(Usage { machines: 1, cpu: given.cpu, memory, storage })

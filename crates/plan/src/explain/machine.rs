@@ -1,351 +1,361 @@
-//! Why a Machine does not run, does not change, or does not go.
+//! Why a Machine does not run, does not change, or is not deleted.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use vitistack_types::{
+    ObjectId, OperatorName, Placement,
     conditions::{self, reason},
     labels,
-    v1alpha1::{BUILT_IN_CLASSES, Machine, MachineProvider, PowerState},
+    v1alpha1::{Machine, MachineProvider, PowerState, ProviderType},
 };
 
 use super::{
-    Cause, Link, Standing, Story, World, annotation, command, datacenter, deletion, ended, name,
-    not_looked_at, object,
-    operators::{self, Acting},
-    paused, provider, ready, refused, told,
+    Cause, Finding, Link, LinkState, LinkTarget, datacenter, deletion, not_reconciled, operator, paused,
+    provider, ready,
 };
 use crate::{
-    Redacted, Refusal,
+    Inventory, Refusal,
+    command::command,
+    inventory::{OwnCluster, current_ready, is_ready, lacks_default_provider, secret_of_machine},
     machine::{
-        Desired, Location, Places, References, Snapshot, Verdict, decide, full_name, identity, is_let_go,
-        locate, placement, resolve,
+        Location, Observed, PlacementContext, Snapshot, StepResult, annotation, datacenter_of,
+        has_own_identity, is_held_by_others, locate, not_ready_while_paused, placement, plan, provider_of,
+        refusal_before_provider,
     },
+    refusals,
 };
 
-pub fn explain(machine: &Machine, world: &World) -> Story {
-    let own = object("Machine", &machine.metadata);
-    let told_before = conditions_of(machine);
-    let mut chain = vec![Link { object: own.clone(), standing: Standing::Well, says: intent(machine) }];
-    if let Some(cause) = paused(&own, &machine.metadata, told_before) {
-        return ended(chain, Some(cause));
+/// Explains a Machine in the order in which the operators decide, so that the cause is the one that they report.
+pub(super) fn explain(machine: &Machine, inventory: &Inventory) -> Finding {
+    let own = ObjectId::of(machine);
+    let mut chain = vec![Link::healthy(own.clone(), summary(machine))];
+    if is_held_by_others(machine) {
+        return Finding::new(chain, Some(held_by_others(machine, inventory)));
     }
-    let wanted = desired(machine, world);
-    if let Some(cause) = refusal(machine, wanted.as_ref(), world) {
-        chain.extend(missing(&cause, machine));
-        return ended(chain, Some(cause));
-    }
-    if is_let_go(machine) {
-        return ended(chain, deletion(&own, &machine.metadata));
-    }
-    let places = Places {
-        providers: &world.providers.iter().collect::<Vec<_>>(),
-        datacenters: &world.datacenters.iter().collect::<Vec<_>>(),
-        is_own_cluster_offered: placement(machine) == Some(labels::OWN_CLUSTER)
-            || matches!(operators::acting(labels::OWN_CLUSTER, world), Acting::Yes(_)),
-    };
-    chain.extend(unread_secret(machine, world));
-    let place = match locate(machine, &places) {
-        Location::Nowhere(refusal) => {
-            let cause = refused(own, refusal, told_before);
-            chain.extend(missing(&cause, machine));
-            return ended(chain, Some(cause));
+
+    let own_cluster = own_cluster(machine, inventory);
+    let location = location(machine, own_cluster, inventory);
+    let (links, cause) = match location {
+        // What is reported as ready stays so: a refusal here comes from an object that may not be read.
+        Location::Refused(_) | Location::Unplaced if is_ready(machine) => {
+            (Vec::new(), outdated_spec(machine))
         }
-        Location::Undecided => {
-            let (links, cause) = undecided(&own, machine, world);
-            chain.extend(links);
-            return ended(chain, cause);
-        }
-        Location::At(place) => place,
+        Location::Refused(refusal) => refused(machine, refusal, inventory),
+        Location::Unplaced => unplaced(machine, inventory),
+        Location::At(placement) => placed(machine, &placement, own_cluster, inventory),
     };
-    if machine.spec.datacenter_ref.is_some() {
-        let says = annotation(&machine.metadata, labels::PLACEMENT_REASON).unwrap_or("placed it");
-        let reference = machine.spec.datacenter_ref.as_ref();
-        let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
-        let named = reference.map(|reference| full_name(reference, namespace)).unwrap_or_default();
-        chain.push(Link {
-            object: format!("Datacenter {named}"),
-            standing: Standing::Well,
-            says: says.to_owned(),
-        });
-    }
-    let provider = world.providers.iter().find(|provider| name(&provider.metadata) == place);
-    let (links, cause) = placed(&own, machine, &place, provider, world);
     chain.extend(links);
-    ended(chain, cause)
+    Finding::new(chain, cause)
 }
+
+/// Links after the Machine's own, and the cause.
+type Links = (Vec<Link>, Option<Cause>);
 
 fn conditions_of(machine: &Machine) -> &[Condition] {
     machine.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
 }
 
-/// What the Machine asks for, in short.
-fn intent(machine: &Machine) -> String {
+/// The desired state of a Machine in a few words.
+fn summary(machine: &Machine) -> String {
     let spec = &machine.spec;
-    let power = match (&machine.metadata.deletion_timestamp, spec.power_state) {
-        (Some(_), _) => "shall go",
-        (None, Some(PowerState::Stopped)) => "shall be off",
-        (None, _) => "shall run",
+    let state = match (&machine.metadata.deletion_timestamp, spec.power_state) {
+        (Some(_), _) => "deleted",
+        (None, Some(PowerState::Stopped)) => "stopped",
+        (None, _) => "running",
     };
     let template = spec.template.as_ref().map(|template| format!(", template {template}"));
-    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
-    let place = match (&spec.provider_ref, &spec.datacenter_ref) {
-        (Some(provider), _) => format!(", on MachineProvider {}", full_name(provider, namespace)),
-        (None, Some(datacenter)) => format!(", in Datacenter {}", full_name(datacenter, namespace)),
+    let place = match (provider_of(machine), datacenter_of(machine)) {
+        (Some(provider), _) => format!(", on MachineProvider {provider}"),
+        (None, Some(datacenter)) => format!(", in Datacenter {datacenter}"),
         (None, None) => ", on the default provider".to_owned(),
     };
-    format!("{power}{}{place}", template.unwrap_or_default())
+    format!("desired: {state}{}{place}", template.unwrap_or_default())
 }
 
-/// What the Machine shall be, from what was read. A Secret that was not read does not count as missing.
-pub fn desired(machine: &Machine, world: &World) -> Result<Desired, Refusal> {
-    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
-    let spec = &machine.spec;
-    let class = world.classes.iter().find(|class| class.metadata.name == spec.template).cloned();
-    let is_attached =
-        |name: Option<&String>| spec.networks.iter().any(|interface| Some(&interface.network_name) == name);
-    let networks = world
-        .networks
-        .iter()
-        .filter(|network| network.metadata.namespace.as_deref() == Some(namespace))
-        .filter(|network| is_attached(network.metadata.name.as_ref()))
-        .filter_map(|network| Some((network.metadata.name.clone()?, network.clone())))
-        .collect();
-    let reference = spec.cloud_init.as_ref().and_then(|cloud_init| cloud_init.secret_ref.as_ref());
-    let known = reference.and_then(|reference| world.secrets.get(&format!("{namespace}/{}", reference.name)));
-    let secret = match (reference, known) {
-        (Some(_), Some(keys)) => keys
-            .as_ref()
-            .map(|keys| keys.iter().map(|key| (key.clone(), Redacted::new(String::new()))).collect()),
-        (Some(reference), None) => Some([(reference.key.clone(), Redacted::new(String::new()))].into()),
-        (None, _) => None,
-    };
-    resolve(machine, &References { class, networks, secret })
-}
-
-/// Another Machine that claims the same identity.
-fn twin(machine: &Machine, world: &World) -> Option<String> {
-    let own = identity(machine);
-    world
-        .machines
-        .iter()
-        .find(|other| other.metadata.uid != machine.metadata.uid && identity(other) == own)
-        .map(|other| name(&other.metadata))
-}
-
-/// What the decision about the Machine says before any provider is asked: held, or lacking something.
-fn refusal(machine: &Machine, desired: Result<&Desired, &Refusal>, world: &World) -> Option<Cause> {
-    let twin = twin(machine, world);
-    let refusal = blocked(machine, desired, twin.as_deref())?;
-    let own = object("Machine", &machine.metadata);
-    let is_restored = refusal.reason == reason::IDENTITY_HELD && twin.is_none();
-    let to_do = is_restored.then(|| format!("run `{}`", command("adopt", &own)));
-    Some(Cause { to_do, ..refused(own, refusal, conditions_of(machine)) })
-}
-
-/// Why nothing is done about the Machine whatever its provider has.
-pub fn blocked(
-    machine: &Machine,
-    desired: Result<&Desired, &Refusal>,
-    twin: Option<&str>,
-) -> Option<Refusal> {
-    let not_asked = Refusal::new("", "");
-    let snapshot = Snapshot {
-        machine,
-        desired,
-        observed: Err(&not_asked),
-        twin,
-        placement: placement(machine).unwrap_or_default(),
-        no_room: None,
-        leaving: None,
-    };
-    match decide(&snapshot).verdict {
-        Verdict::Blocked(refusal) => Some(refusal),
-        _ => None,
+/// Whether the operators' own cluster hosts this Machine, as far as they report it.
+fn own_cluster(machine: &Machine, inventory: &Inventory) -> OwnCluster {
+    if placement(machine) == Some(Placement::OwnCluster) {
+        OwnCluster::Offered
+    } else if lacks_default_provider(machine) {
+        OwnCluster::NotOffered
+    } else {
+        inventory.own_cluster()
     }
 }
 
-/// The object that a Machine names and that is not there.
-fn missing(cause: &Cause, machine: &Machine) -> Option<Link> {
-    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
-    let spec = &machine.spec;
-    let secret = || spec.cloud_init.as_ref()?.secret_ref.as_ref();
-    let (object, says) = match cause.reason.as_str() {
-        reason::TEMPLATE_NOT_FOUND => {
-            let name = spec.template.as_ref().filter(|name| !BUILT_IN_CLASSES.contains(&name.as_str()))?;
-            (format!("MachineClass {name}"), "is not there".to_owned())
-        }
-        reason::SECRET_NOT_FOUND => {
-            (format!("Secret {namespace}/{}", secret()?.name), "is not there".to_owned())
-        }
-        reason::SECRET_KEY_NOT_FOUND => {
-            (format!("Secret {namespace}/{}", secret()?.name), format!("has no key {:?}", secret()?.key))
-        }
-        reason::NETWORK_CONFIGURATION_NOT_FOUND => {
-            let named = |network: &&str| cause.message.contains(&format!("{network:?}"));
-            let name = spec.networks.iter().map(|one| one.network_name.as_str()).find(named)?;
-            (format!("NetworkConfiguration {namespace}/{name}"), "is not there".to_owned())
-        }
-        reason::PROVIDER_NOT_FOUND => {
-            let named = || Some(full_name(spec.provider_ref.as_ref()?, namespace));
-            let name = placement(machine).map(ToOwned::to_owned).or_else(named)?;
-            (format!("MachineProvider {name}"), "is not there".to_owned())
-        }
-        reason::DATACENTER_NOT_FOUND => {
-            let name = full_name(spec.datacenter_ref.as_ref()?, namespace);
-            (format!("Datacenter {name}"), "is not there".to_owned())
-        }
-        _ => return None,
+fn location(machine: &Machine, own_cluster: OwnCluster, inventory: &Inventory) -> Location {
+    let context = PlacementContext {
+        providers: &inventory.providers.iter().collect::<Vec<_>>(),
+        datacenters: &inventory.datacenters.iter().collect::<Vec<_>>(),
+        watched: &inventory.watched(),
+        is_own_cluster_offered: own_cluster != OwnCluster::NotOffered,
     };
-    Some(Link { object, standing: Standing::Blocking, says })
+    locate(machine, &context)
 }
 
-/// The Secret that a Machine names, if it could not be read.
-fn unread_secret(machine: &Machine, world: &World) -> Option<Link> {
-    let secret = &machine.spec.cloud_init.as_ref()?.secret_ref.as_ref()?.name;
-    let name = format!("{}/{secret}", machine.metadata.namespace.as_deref().unwrap_or_default());
-    (!world.secrets.contains_key(&name)).then(|| Link {
-        object: format!("Secret {name}"),
-        standing: Standing::Unknown,
-        says: "it could not be read".to_owned(),
-    })
+/// A Machine that is gone at its provider and that finalizers of others hold, in the sentence of its operator.
+fn held_by_others(machine: &Machine, inventory: &Inventory) -> Cause {
+    let own = ObjectId::of(machine);
+    let (desired, last, placement) = (refusals::deleting(), StepResult::default(), placement(machine));
+    let planned = plan(&Snapshot {
+        machine,
+        desired: Err(&desired),
+        observed: Ok(&Observed::default()),
+        capabilities: None,
+        twin: inventory.twin(machine).as_ref(),
+        placement: placement.as_ref(),
+        provider_deleting: false,
+        provider_paused: false,
+        last: &last,
+        silent_since: None,
+        last_step_at: None,
+        now: inventory.now,
+    });
+
+    let conditions =
+        planned.status.map_or_else(|| conditions_of(machine).to_vec(), |status| status.conditions);
+    let since = machine.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    match ready(&conditions) {
+        Some(condition) => Cause { since, ..Cause::reported(own, condition) },
+        None => Cause::new(own, reason::DELETING, desired.message, since),
+    }
 }
 
-/// A Machine whose Datacenter has not decided yet.
-fn undecided(own: &str, machine: &Machine, world: &World) -> Story {
-    let told_before = conditions_of(machine);
-    let datacenter = match datacenter::named(machine, world) {
-        None => return (Vec::new(), Some(waiting(own, machine, "an operator to place it", world))),
-        Some(Err(refusal)) => {
-            let cause = refused(own.to_owned(), refusal, told_before);
-            return (missing(&cause, machine).into_iter().collect(), Some(cause));
-        }
-        Some(Ok(datacenter)) => datacenter,
+/// A Machine that is refused, with the object that has to be created or changed.
+fn refused(machine: &Machine, refusal: Refusal, inventory: &Inventory) -> Links {
+    let cause = Cause::refused(ObjectId::of(machine), refusal, conditions_of(machine));
+    (missing_link(&cause, inventory).into_iter().collect(), Some(cause))
+}
+
+/// The object that has to be created or changed.
+fn missing_link(cause: &Cause, inventory: &Inventory) -> Option<Link> {
+    let missing = cause.missing.clone()?;
+    let message = if inventory.has(&missing) { "exists, but has to be changed" } else { "not found" };
+    Some(Link::blocking(missing, message))
+}
+
+/// A Machine that a Datacenter has not placed yet.
+fn unplaced(machine: &Machine, inventory: &Inventory) -> Links {
+    let own = ObjectId::of(machine);
+    if let Some(cause) = deletion(&own, &machine.metadata) {
+        return (Vec::new(), Some(cause));
+    }
+    if !has_own_identity(machine)
+        && let Some(cause) = blocked(machine, None, inventory)
+    {
+        return (Vec::new(), Some(cause));
+    }
+    if let Some(cause) = paused(&own, &machine.metadata, conditions_of(machine), not_ready_while_paused()) {
+        return (Vec::new(), Some(cause));
+    }
+    let Some(name) = datacenter_of(machine) else {
+        return (Vec::new(), Some(reported(machine, "an operator to place it", inventory)));
     };
-    let (mut links, cause) = datacenter::obstacle(datacenter, machine, world);
-    let (operator, absent) = operators::look(operators::DATACENTER, is_looked_at(machine), world);
-    let is_absent = absent.is_some();
-    if cause.is_none() || is_absent {
+    let Some(datacenter) = inventory.datacenter(&name) else {
+        let cause = datacenter::not_found(machine, &name, inventory);
+        return (missing_link(&cause, inventory).into_iter().collect(), Some(cause));
+    };
+
+    let (mut links, cause) = datacenter::refusal_to_place(datacenter, machine, inventory);
+    links.extend(cause.as_ref().and_then(|cause| missing_link(cause, inventory)));
+    let (operator, absent) = operator::check(OperatorName::Datacenter, is_reconciled(machine), inventory);
+    if cause.is_none() || absent.is_some() {
         links.push(operator);
     }
-    let place = object("Datacenter", &datacenter.metadata);
-    let cause =
-        cause.or(absent).unwrap_or_else(|| waiting(own, machine, &format!("{place} to place it"), world));
-    (links, Some(cause))
+    let place = || reported(machine, &format!("{} to place it", ObjectId::of(datacenter)), inventory);
+    (links, Some(cause.or(absent).unwrap_or_else(place)))
 }
 
-/// A Machine that is on its provider, or is to be made there.
-fn placed(
-    own: &str,
-    machine: &Machine,
-    place: &str,
-    provider: Option<&MachineProvider>,
-    world: &World,
-) -> Story {
-    let operator = provider.map_or(labels::OWN_CLUSTER, |provider| operators::of_type(provider.spec.type_));
-    let (operator_link, absent) = operators::look(operator, is_looked_at(machine), world);
-    let problem = provider.and_then(|provider| provider::problem(provider, world));
-    let provider_link = match provider {
-        Some(provider) => Link {
-            object: object("MachineProvider", &provider.metadata),
-            standing: Standing::unless(problem.is_some()),
-            says: problem.as_ref().map_or_else(
-                || format!("type {operator}, can be used"),
-                |problem| format!("{}: {}", problem.reason, problem.message),
-            ),
-        },
-        None => Link {
-            object: format!("the cluster itself ({place})"),
-            standing: Standing::Well,
-            says: "takes Machines while there is no MachineProvider".to_owned(),
-        },
-    };
-    let mut links = vec![provider_link, operator_link];
-    if is_settled(machine) {
-        // What runs goes on running; what is wrong around it shows in the chain.
-        links.retain(|link| link.standing == Standing::Blocking);
-        return (links, lagging(own, machine));
+/// A Machine that is on its provider, or is to be created there.
+fn placed(machine: &Machine, placement: &Placement, own_cluster: OwnCluster, inventory: &Inventory) -> Links {
+    let mut links: Vec<Link> = datacenter_link(machine, inventory).into_iter().collect();
+    let provider = placement.provider().and_then(|name| inventory.provider(name));
+    let problem = provider.and_then(|provider| provider::problem(provider, inventory));
+    if is_ready(machine) {
+        // A machine that runs continues to run whatever its provider reports.
+        let problems = problem
+            .iter()
+            .map(|problem| Link::new(problem.object.clone(), LinkState::Degraded, problem.summary()));
+        links.extend(problems);
+        links.retain(|link| link.state == LinkState::Degraded);
+        return (links, outdated_spec(machine));
     }
-    links.extend(aspects(own, machine));
-    let waits_for = format!("the operator {operator} to look at it");
-    let cause = problem.or(absent).unwrap_or_else(|| waiting(own, machine, &waits_for, world));
+
+    let own = ObjectId::of(machine);
+    let own_refusal = paused(&own, &machine.metadata, conditions_of(machine), not_ready_while_paused())
+        .or_else(|| blocked(machine, provider, inventory));
+    if let Some(cause) = own_refusal {
+        return (missing_link(&cause, inventory).into_iter().collect(), Some(cause));
+    }
+
+    let type_ = provider.map_or(ProviderType::OWN_CLUSTER, |provider| provider.spec.type_);
+    let operator = OperatorName::Machine(type_);
+    let (operator_link, absent) = operator::check(operator, is_reconciled(machine), inventory);
+    links.extend(unread_secret(machine, inventory));
+    links.push(provider_link(provider, problem.as_ref(), own_cluster));
+    links.push(operator_link);
+    links.extend(aspects(machine));
+
+    let problem = problem.filter(|problem| is_caused_by(machine, problem));
+    let cause = problem
+        .or(absent)
+        .unwrap_or_else(|| reported(machine, &format!("the operator {operator} to reconcile it"), inventory));
     (links, Some(cause))
 }
 
-/// What else the operator told: disks, networks, the real machine.
-fn aspects(own: &str, machine: &Machine) -> Vec<Link> {
-    let aspects = [conditions::STORAGE_READY, conditions::NETWORK_READY, conditions::VIRTUAL_MACHINE_READY];
-    conditions_of(machine)
-        .iter()
-        .filter(|condition| aspects.contains(&condition.type_.as_str()) && condition.status == "False")
-        .map(|condition| Link {
-            object: format!("{} of {own}", condition.type_),
-            standing: Standing::Blocking,
-            says: format!("{}: {}", condition.reason, condition.message),
-        })
-        .collect()
+/// The Datacenter of a Machine that is placed.
+fn datacenter_link(machine: &Machine, inventory: &Inventory) -> Option<Link> {
+    let name = datacenter_of(machine)?;
+    let exists = inventory.datacenter(&name).is_some();
+    let object = ObjectId::new("Datacenter", name);
+    if !exists {
+        let message = "not found: the machine stays on its provider";
+        return Some(Link::new(object, LinkState::Degraded, message));
+    }
+    Some(Link::healthy(object, annotation(machine, labels::PLACEMENT_REASON).unwrap_or("exists")))
 }
 
-/// Whether the Machine is as it shall be, and its operator has seen the spec as it is now.
-fn is_settled(machine: &Machine) -> bool {
-    machine.metadata.deletion_timestamp.is_none()
-        && !is_unseen(machine)
-        && conditions::is_true(conditions_of(machine), conditions::READY)
+fn provider_link(
+    provider: Option<&MachineProvider>,
+    problem: Option<&Cause>,
+    own_cluster: OwnCluster,
+) -> Link {
+    match (provider, problem) {
+        (Some(provider), None) if crate::is_paused(&provider.metadata) => {
+            let (_, reason, message) = crate::provider::paused();
+            Link::new(ObjectId::of(provider), LinkState::Degraded, format!("{reason}: {message}"))
+        }
+        (Some(provider), None) => {
+            Link::healthy(ObjectId::of(provider), format!("type {}, accepts machines", provider.spec.type_))
+        }
+        (Some(provider), Some(problem)) => Link::blocking(ObjectId::of(provider), problem.summary()),
+        (None, _) if own_cluster == OwnCluster::Unknown => {
+            let message = "no operator has reported yet whether it hosts Machines";
+            Link::new(LinkTarget::OwnCluster, LinkState::Unknown, message)
+        }
+        (None, _) => Link::healthy(
+            LinkTarget::OwnCluster,
+            "hosts Machines while namespace vitistack-system has no MachineProvider",
+        ),
+    }
 }
 
-/// Whether an operator has told of the Machine as it is now.
-fn is_looked_at(machine: &Machine) -> bool {
-    ready(conditions_of(machine)).is_some() && !is_unseen(machine)
-}
-
-fn is_unseen(machine: &Machine) -> bool {
-    let seen = machine.status.as_ref().and_then(|status| status.observed_generation);
-    seen < machine.metadata.generation
-}
-
-/// A Machine that runs without everything that its spec says.
-fn lagging(own: &str, machine: &Machine) -> Option<Cause> {
-    let is_lagging =
-        |condition: &&Condition| condition.type_ == conditions::UP_TO_DATE && condition.status == "False";
-    conditions_of(machine).iter().find(is_lagging).map(|condition| {
-        let needs_restart = condition.reason == reason::RESTART_REQUIRED;
-        let to_do = needs_restart.then(|| format!("run `{}`", command("power restart", own)));
-        Cause { to_do, ..told(own.to_owned(), condition) }
+/// Whether the problem of a provider explains what is reported of a Machine: it is the same, or the Machine only waits.
+fn is_caused_by(machine: &Machine, problem: &Cause) -> bool {
+    current_ready(machine).is_none_or(|ready| {
+        let is_progress = [reason::CREATING, reason::UPDATING, reason::STARTING, reason::DELETING];
+        ready.reason == problem.reason || is_progress.contains(&ready.reason.as_str())
     })
 }
 
-/// What the operator last told, or that it has not looked yet.
-fn waiting(own: &str, machine: &Machine, waits_for: &str, world: &World) -> Cause {
-    let Some(condition) = ready(conditions_of(machine)) else {
-        return not_looked_at(own, &machine.metadata, waits_for);
-    };
-    if is_unseen(machine) || is_outdated(condition, machine, world) {
-        let message =
-            format!("what was last told is no longer so ({}: {})", condition.reason, condition.message);
-        return Cause { message, waits_for: Some(waits_for.to_owned()), ..told(own.to_owned(), condition) };
-    }
-    let is_under_way = [reason::CREATING, reason::UPDATING, reason::STARTING, reason::DELETING]
-        .contains(&condition.reason.as_str());
-    let goes_on = condition.message.strip_prefix("waiting: ").filter(|_| is_under_way);
-    Cause { waits_for: goes_on.map(ToOwned::to_owned), ..told(own.to_owned(), condition) }
+/// What blocks a Machine whatever its provider has: its identity, where the provider acts, or what it refers to.
+fn blocked(machine: &Machine, provider: Option<&MachineProvider>, inventory: &Inventory) -> Option<Cause> {
+    let own = ObjectId::of(machine);
+    let permitted = provider.map_or(Ok(()), |provider| inventory.check_namespace(machine, provider));
+    let desired = permitted.and_then(|()| inventory.desired(machine));
+    let twin = inventory.twin(machine);
+    let refusal = refusal_before_provider(machine, desired.as_ref(), twin.as_ref())?;
+
+    let is_restored = refusal.reason == reason::IDENTITY_HELD && twin.is_none();
+    let fix = is_restored.then(|| format!("run `{}`", command("adopt", &own)));
+    Some(Cause { fix, ..Cause::refused(own, refusal, conditions_of(machine)) })
 }
 
-/// Whether a condition names something as missing that is there by now. Only called when nothing is missing.
-fn is_outdated(condition: &Condition, machine: &Machine, world: &World) -> bool {
-    let decided_from_objects = [
-        reason::TEMPLATE_NOT_FOUND,
-        reason::NETWORK_CONFIGURATION_NOT_FOUND,
-        reason::IDENTITY_HELD,
-        reason::PAUSED,
-        reason::PROVIDER_NOT_FOUND,
-        reason::DATACENTER_NOT_FOUND,
-        reason::REFERENCE_NOT_PERMITTED,
-        reason::NO_DEFAULT_PROVIDER,
-        reason::SEVERAL_DEFAULT_PROVIDERS,
-    ];
-    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
-    let secret = machine.spec.cloud_init.as_ref().and_then(|cloud_init| cloud_init.secret_ref.as_ref());
-    let is_secret_known =
-        secret.is_some_and(|secret| world.secrets.contains_key(&format!("{namespace}/{}", secret.name)));
-    let of_secrets = [reason::SECRET_NOT_FOUND, reason::SECRET_KEY_NOT_FOUND];
-    let told = condition.reason.as_str();
-    decided_from_objects.contains(&told) || (is_secret_known && of_secrets.contains(&told))
+/// The Secret that a Machine refers to, if it could not be read.
+fn unread_secret(machine: &Machine, inventory: &Inventory) -> Option<Link> {
+    let secret = secret_of_machine(machine)?;
+    (!inventory.secrets.contains_key(&secret))
+        .then(|| Link::new(ObjectId::new("Secret", secret), LinkState::Unknown, "could not be read"))
+}
+
+/// The other conditions that are false: disks, networks, the backing machine.
+fn aspects(machine: &Machine) -> impl Iterator<Item = Link> {
+    let types = [conditions::STORAGE_READY, conditions::NETWORK_READY, conditions::VIRTUAL_MACHINE_READY];
+    let is_false = move |condition: &&Condition| {
+        types.contains(&condition.type_.as_str()) && condition.status == "False"
+    };
+    conditions_of(machine).iter().filter(is_false).map(|condition| {
+        let object = LinkTarget::Condition { type_: condition.type_.clone(), object: ObjectId::of(machine) };
+        Link::blocking(object, format!("{}: {}", condition.reason, condition.message))
+    })
+}
+
+/// Whether an operator has reported on the Machine as it is now.
+fn is_reconciled(machine: &Machine) -> bool {
+    current_ready(machine).is_some()
+}
+
+/// A machine that runs without everything that its spec has.
+fn outdated_spec(machine: &Machine) -> Option<Cause> {
+    let condition = conditions::find(conditions_of(machine), conditions::UP_TO_DATE)
+        .filter(|condition| condition.status == "False")?;
+    let own = ObjectId::of(machine);
+    let needs_restart = condition.reason == reason::RESTART_REQUIRED;
+    let fix = needs_restart.then(|| format!("run `{}`", command("power restart", &own)));
+    Some(Cause { fix, ..Cause::reported(own, condition) })
+}
+
+/// What an operator last reported, or that none has reconciled the Machine yet.
+fn reported(machine: &Machine, waiting_for: &str, inventory: &Inventory) -> Cause {
+    let own = ObjectId::of(machine);
+    let Some(condition) = ready(conditions_of(machine)) else {
+        return not_reconciled(&own, &machine.metadata, waiting_for.to_owned());
+    };
+
+    if let Some(since) = &machine.metadata.deletion_timestamp {
+        // The status reports a deletion only if it takes long.
+        let is_progress = [reason::CREATING, reason::UPDATING, reason::STARTING];
+        let is_reported = current_ready(machine).is_some()
+            && condition.status != "True"
+            && !is_progress.contains(&condition.reason.as_str());
+        if !is_reported {
+            let cause = Cause::new(own, reason::DELETING, refusals::deleting().message, Some(since.0));
+            return Cause { waiting_for: Some("the provider to delete the machine".to_owned()), ..cause };
+        }
+    } else if current_ready(machine).is_none() || is_outdated(condition, machine, inventory) {
+        let message =
+            format!("the last reported status is out of date ({}: {})", condition.reason, condition.message);
+        let cause = Cause { message, ..Cause::reported(own, condition) };
+        return Cause { waiting_for: Some(waiting_for.to_owned()), ..cause };
+    }
+    Cause::reported(own, condition)
+}
+
+/// Whether a condition reports something as missing that exists by now. Only asked when nothing is missing.
+fn is_outdated(condition: &Condition, machine: &Machine, inventory: &Inventory) -> bool {
+    let is_provider_deleting = || {
+        let provider = provider_for(machine, inventory);
+        provider.is_some_and(|provider| provider.metadata.deletion_timestamp.is_some())
+    };
+    match condition.reason.as_str() {
+        reason::TEMPLATE_NOT_FOUND
+        | reason::NETWORK_CONFIGURATION_NOT_FOUND
+        | reason::PAUSED
+        | reason::DATACENTER_NOT_FOUND
+        | reason::PLACEMENT_NOT_PERMITTED
+        | reason::NO_DEFAULT_PROVIDER
+        | reason::SEVERAL_DEFAULT_PROVIDERS => true,
+        // Without the Namespaces it is not known whether the one that the provider acts in permits it.
+        reason::REFERENCE_NOT_PERMITTED => {
+            inventory.namespaces.is_some() || !acts_elsewhere(machine, inventory)
+        }
+        reason::PROVIDER_NOT_FOUND => !is_provider_deleting(),
+        reason::PROVIDER_PAUSED => {
+            !provider_for(machine, inventory).is_some_and(|provider| crate::is_paused(&provider.metadata))
+        }
+        reason::SECRET_NOT_FOUND => {
+            secret_of_machine(machine).is_some_and(|secret| inventory.secrets.contains_key(&secret))
+        }
+        _ => false,
+    }
+}
+
+/// The provider that a Machine is on, or refers to.
+fn provider_for<'a>(machine: &Machine, inventory: &'a Inventory) -> Option<&'a MachineProvider> {
+    let placed = placement(machine).or_else(|| provider_of(machine).map(Placement::Provider))?;
+    inventory.provider(placed.provider()?)
+}
+
+/// Whether the provider of a Machine names a namespace of the operators' own cluster.
+fn acts_elsewhere(machine: &Machine, inventory: &Inventory) -> bool {
+    provider_for(machine, inventory).is_some_and(|provider| provider.spec.own_cluster_namespace().is_some())
 }

@@ -1,252 +1,298 @@
-//! Why an object is as it is: the chain from what is wanted to what stands in the way.
+//! Why an object is not ready: the chain from its desired state to what blocks it.
 //!
-//! A pure function over what was read. Whatever can be decided is decided by the same functions that the operators use,
-//! so the words are those of conditions and events; what only an operator can know is taken from the conditions it wrote.
-//! Nothing is guessed: what was not read is said to be not known.
+//! A pure function over an [`Inventory`]. What can be decided is decided by the functions that the operators use, so the
+//! sentences are those of conditions and events; what only an operator can know is taken from the conditions that it
+//! reported. Nothing is guessed: what was not read is reported as unknown.
 
-pub(crate) mod datacenter;
-pub(crate) mod machine;
-pub(crate) mod operators;
+mod datacenter;
+mod machine;
+mod operator;
 mod provider;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::coordination::v1::Lease,
-    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
-};
-use serde::Serialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde::{Serialize, Serializer};
 use vitistack_types::{
+    ObjectId, OperatorName,
     conditions::{self, reason},
-    labels,
-    v1alpha1::{Datacenter, Machine, MachineClass, MachineProvider, NetworkConfiguration},
+    v1alpha1::ProviderType,
 };
 
-pub use operators::OPERATOR_ABSENT;
+pub use operator::OPERATOR_ABSENT;
 
-use crate::Refusal;
+use crate::{
+    Inventory, Refusal, command::command, conditions::Assertion, inventory::InventoryObject, is_paused,
+};
 
-/// Everything that was read.
-#[derive(Clone, Debug, Default)]
-pub struct World {
-    /// When it was read.
-    pub now: Timestamp,
-    /// Every Machine.
-    pub machines: Vec<Machine>,
-    /// Every Datacenter.
-    pub datacenters: Vec<Datacenter>,
-    /// Every MachineProvider.
-    pub providers: Vec<MachineProvider>,
-    /// Every MachineClass.
-    pub classes: Vec<MachineClass>,
-    /// Every NetworkConfiguration.
-    pub networks: Vec<NetworkConfiguration>,
-    /// The names of the keys of Secrets, by `namespace/name`; none for a Secret that is not there. One that is not in the
-    /// map is not known. Never their contents.
-    pub secrets: BTreeMap<String, Option<BTreeSet<String>>>,
-    /// The leases of the operators; none if they could not be read.
-    pub leases: Option<Vec<Lease>>,
-    /// What operators told, in the order of time.
-    pub events: Vec<Told>,
-}
-
-/// Something that an operator told of an object.
+/// An event that was published about an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
-    /// When it was last told.
+pub struct RecordedEvent {
+    /// When it was last published.
     pub at: Timestamp,
-    /// Of what, such as `Machine default/web-1`.
-    pub object: String,
-    /// The reason in one word.
+    /// The object.
+    pub object: ObjectId,
+    /// The reason in `CamelCase`.
     pub reason: String,
-    /// The sentence.
+    /// The sentence for a person.
     pub message: String,
 }
 
-/// One object in the chain.
+/// What a link of the chain is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkTarget {
+    /// An object of the cluster.
+    Object(ObjectId),
+    /// One condition of an object.
+    Condition {
+        /// The type of the condition.
+        type_: String,
+        /// The object.
+        object: ObjectId,
+    },
+    /// An operator.
+    Operator(OperatorName),
+    /// The operators' own cluster.
+    OwnCluster,
+}
+
+impl LinkTarget {
+    /// The object, if it is one.
+    #[must_use]
+    pub fn object(&self) -> Option<&ObjectId> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Condition { .. } | Self::Operator(_) | Self::OwnCluster => None,
+        }
+    }
+}
+
+impl From<ObjectId> for LinkTarget {
+    fn from(object: ObjectId) -> Self {
+        Self::Object(object)
+    }
+}
+
+impl fmt::Display for LinkTarget {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(object) => write!(formatter, "{object}"),
+            Self::Condition { type_, object } => write!(formatter, "{type_} of {object}"),
+            Self::Operator(operator) => write!(formatter, "operator {operator}"),
+            Self::OwnCluster => write!(formatter, "the cluster itself ({})", ProviderType::OWN_CLUSTER),
+        }
+    }
+}
+
+impl Serialize for LinkTarget {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// One link of the chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
-    /// Which, such as `MachineProvider default/simulated-a`.
-    pub object: String,
+    /// What it is about.
+    pub object: LinkTarget,
     /// Whether it does its part.
-    pub standing: Standing,
-    /// What is to be said of it.
-    pub says: String,
+    #[serde(rename = "standing")]
+    pub state: LinkState,
+    /// What there is to know about it.
+    #[serde(rename = "says")]
+    pub message: String,
 }
 
-/// Whether an object does its part.
+/// Whether a link does its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Standing {
+pub enum LinkState {
     /// It does.
-    Well,
-    /// It stands in the way.
+    #[serde(rename = "well")]
+    Healthy,
+    /// It has a problem that does not affect the subject now.
+    Degraded,
+    /// It blocks the subject.
     Blocking,
     /// It could not be read.
     Unknown,
 }
 
-impl Standing {
-    fn unless(is_blocking: bool) -> Self {
-        if is_blocking { Self::Blocking } else { Self::Well }
+impl Link {
+    fn new(object: impl Into<LinkTarget>, state: LinkState, message: impl Into<String>) -> Self {
+        Self { object: object.into(), state, message: message.into() }
+    }
+
+    fn healthy(object: impl Into<LinkTarget>, message: impl Into<String>) -> Self {
+        Self::new(object, LinkState::Healthy, message)
+    }
+
+    fn blocking(object: impl Into<LinkTarget>, message: impl Into<String>) -> Self {
+        Self::new(object, LinkState::Blocking, message)
     }
 }
 
-/// What stands in the way.
+/// What blocks an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cause {
-    /// The object that has to change, or that is waited for.
-    pub object: String,
-    /// The reason, as conditions and events have it.
+    /// What has to change, or what is waited for.
+    pub object: LinkTarget,
+    /// The reason, as in conditions and events.
     pub reason: String,
-    /// The sentence, as conditions and events have it.
+    /// The sentence, as in conditions and events.
     pub message: String,
+    /// The object that has to be created or changed, where it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<ObjectId>,
     /// Since when, as far as known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// What happens by itself, if anything.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub waits_for: Option<String>,
-    /// What a person can do beyond what the sentence says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub to_do: Option<String>,
+    /// What happens without a person, as a noun phrase that completes "waiting for …".
+    #[serde(rename = "waitsFor", skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<String>,
+    /// What a person can do beyond what the sentence states.
+    #[serde(rename = "toDo", skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
 }
 
-/// Why an object is as it is.
+impl Cause {
+    fn new(
+        object: impl Into<LinkTarget>,
+        reason: &str,
+        message: impl Into<String>,
+        since: Option<Timestamp>,
+    ) -> Self {
+        Self {
+            object: object.into(),
+            reason: reason.to_owned(),
+            message: message.into(),
+            missing: None,
+            since,
+            waiting_for: None,
+            fix: None,
+        }
+    }
+
+    /// A cause that a condition reports.
+    fn reported(object: impl Into<LinkTarget>, condition: &Condition) -> Self {
+        let since = Some(condition.last_transition_time.0);
+        Self::new(object, &condition.reason, &condition.message, since)
+    }
+
+    /// A cause that a refusal states; since when is known if a condition has the same reason.
+    fn refused(object: impl Into<LinkTarget>, refusal: Refusal, conditions: &[Condition]) -> Self {
+        let same = not_ready(conditions).filter(|condition| condition.reason == refusal.reason);
+        let since = same.map(|condition| condition.last_transition_time.0);
+        let cause = Self::new(object, refusal.reason, refusal.message, since);
+        Self { missing: refusal.missing, ..cause }
+    }
+
+    /// Whether it resolves without a person, as far as known.
+    #[must_use]
+    pub fn is_in_progress(&self) -> bool {
+        let reasons = [reason::CREATING, reason::UPDATING, reason::STARTING, reason::DELETING];
+        self.waiting_for.is_some() || reasons.contains(&self.reason.as_str())
+    }
+
+    /// The reason and the sentence.
+    fn summary(&self) -> String {
+        format!("{}: {}", self.reason, self.message)
+    }
+}
+
+/// Why an object is not ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// The object, such as `Machine default/web-1`.
-    pub subject: String,
-    /// From what is wanted to what stands in the way.
+    /// The object that is explained.
+    pub subject: ObjectId,
+    /// From its desired state to what blocks it.
     pub chain: Vec<Link>,
-    /// What stands in the way; none if nothing does.
+    /// What blocks it, if anything does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
-    /// What was told of the subject and of what stands in its way, oldest first.
-    pub tried: Vec<Told>,
+    /// The last events of the subject and of what blocks it, oldest first.
+    #[serde(rename = "tried")]
+    pub events: Vec<RecordedEvent>,
 }
 
-/// An object to be explained.
-#[derive(Clone, Copy, Debug)]
-pub enum Subject<'a> {
-    /// A Machine.
-    Machine(&'a Machine),
-    /// A Datacenter.
-    Datacenter(&'a Datacenter),
-    /// A MachineProvider.
-    MachineProvider(&'a MachineProvider),
-    /// A MachineClass.
-    MachineClass(&'a MachineClass),
-    /// A NetworkConfiguration.
-    NetworkConfiguration(&'a NetworkConfiguration),
+/// How many of the last events an explanation has.
+const LAST_EVENTS: usize = 5;
+
+impl Explanation {
+    /// The objects whose events belong to the explanation: the subject, and what blocks it.
+    #[must_use]
+    pub fn events_needed(&self) -> Vec<ObjectId> {
+        let blocking = self.cause.as_ref().and_then(|cause| cause.object.object());
+        let other = blocking.filter(|object| **object != self.subject);
+        std::iter::once(&self.subject).chain(other).cloned().collect()
+    }
+
+    /// The same explanation with the last of these events that belong to it.
+    #[must_use]
+    pub fn with_events(self, mut events: Vec<RecordedEvent>) -> Self {
+        let needed = self.events_needed();
+        events.retain(|event| needed.contains(&event.object));
+        events.sort_by_key(|event| event.at);
+        events.drain(..events.len().saturating_sub(LAST_EVENTS));
+        Self { events, ..self }
+    }
 }
 
-/// How many of the last things told are repeated.
-const TRIED: usize = 5;
-
-/// Explains an object.
+/// Explains an object, if it is in the inventory.
 #[must_use]
-pub fn explain(subject: Subject<'_>, world: &World) -> Explanation {
-    let (subject, (chain, cause)) = match subject {
-        Subject::Machine(machine) => (object("Machine", &machine.metadata), machine::explain(machine, world)),
-        Subject::Datacenter(datacenter) => {
-            (object("Datacenter", &datacenter.metadata), datacenter::explain(datacenter, world))
-        }
-        Subject::MachineProvider(provider) => {
-            (object("MachineProvider", &provider.metadata), provider::explain(provider, world))
-        }
-        Subject::MachineClass(class) => {
-            let status = class.status.as_ref().map(|status| status.conditions.as_slice());
-            let users = world.machines.iter().filter(|machine| {
-                machine.spec.template.is_some() && machine.spec.template == class.metadata.name
-            });
-            let own = object("MachineClass", &class.metadata);
-            (own.clone(), configuration(own, &class.metadata, status, users.count()))
-        }
-        Subject::NetworkConfiguration(network) => {
-            let status = network.status.as_ref().map(|status| status.conditions.as_slice());
-            let is_attached = |machine: &&Machine| {
-                machine.metadata.namespace == network.metadata.namespace
-                    && machine
-                        .spec
-                        .networks
-                        .iter()
-                        .any(|one| Some(&one.network_name) == network.metadata.name.as_ref())
-            };
-            let users = world.machines.iter().filter(is_attached).count();
-            let own = object("NetworkConfiguration", &network.metadata);
-            (own.clone(), configuration(own, &network.metadata, status, users))
+pub fn explain(subject: &ObjectId, inventory: &Inventory) -> Option<Explanation> {
+    let object = inventory.object(subject)?;
+    let Finding { chain, cause } = match object {
+        InventoryObject::Machine(machine) => machine::explain(machine, inventory),
+        InventoryObject::Datacenter(datacenter) => datacenter::explain(datacenter, inventory),
+        InventoryObject::MachineProvider(provider) => provider::explain(provider, inventory),
+        InventoryObject::MachineClass(_) | InventoryObject::NetworkConfiguration(_) => {
+            configuration(object, inventory)
         }
     };
-    let is_about = |told: &&Told| {
-        told.object == subject || cause.as_ref().is_some_and(|cause| cause.object == told.object)
-    };
-    let mut tried: Vec<Told> = world.events.iter().filter(is_about).cloned().collect();
-    tried.drain(..tried.len().saturating_sub(TRIED));
-    Explanation { subject, chain, cause, tried }
+    Some(Explanation { subject: object.id(), chain, cause, events: Vec::new() })
 }
 
-/// Chain and cause of one object.
-type Story = (Vec<Link>, Option<Cause>);
+/// The chain and the cause of one object.
+struct Finding {
+    chain: Vec<Link>,
+    cause: Option<Cause>,
+}
 
-/// The chain with its weakest link marked, or added.
-fn ended(mut chain: Vec<Link>, cause: Option<Cause>) -> Story {
-    if let Some(cause) = &cause {
-        match chain.iter_mut().find(|link| link.object == cause.object) {
-            Some(link) => link.standing = Standing::Blocking,
-            None => chain.push(Link {
-                object: cause.object.clone(),
-                standing: Standing::Blocking,
-                says: format!("{}: {}", cause.reason, cause.message),
-            }),
+impl Finding {
+    /// A chain that ends with its cause: the link of the cause is marked, or added.
+    fn new(mut chain: Vec<Link>, cause: Option<Cause>) -> Self {
+        if let Some(cause) = &cause {
+            match chain.iter_mut().find(|link| link.object == cause.object) {
+                Some(link) => link.state = LinkState::Blocking,
+                None => chain.push(Link::blocking(cause.object.clone(), cause.summary())),
+            }
         }
-    }
-    (chain, cause)
-}
-
-/// An object that no operator has looked at yet.
-fn not_looked_at(object: &str, metadata: &ObjectMeta, waits_for: &str) -> Cause {
-    Cause {
-        object: object.to_owned(),
-        reason: "Pending".to_owned(),
-        message: "it was not looked at yet".to_owned(),
-        since: metadata.creation_timestamp.as_ref().map(|time| time.0),
-        waits_for: Some(waits_for.to_owned()),
-        to_do: None,
+        Self { chain, cause }
     }
 }
 
-/// Objects that nobody acts on: they are what they say.
-fn configuration(
-    object: String,
-    metadata: &ObjectMeta,
-    conditions: Option<&[Condition]>,
-    users: usize,
-) -> Story {
-    let link = Link {
-        object: object.clone(),
-        standing: Standing::Well,
-        says: format!("is named by {}", count(users, "Machine")),
+/// Explains an object that only describes something.
+fn configuration(object: InventoryObject<'_>, inventory: &Inventory) -> Finding {
+    let id = object.id();
+    let is_user = |machine: &&vitistack_types::v1alpha1::Machine| match object {
+        InventoryObject::MachineClass(_) => machine.spec.template.as_ref() == Some(&id.name.name),
+        _ => {
+            machine.metadata.namespace.as_deref() == Some(&id.name.namespace)
+                && machine.spec.networks.iter().any(|interface| interface.network_name == id.name.name)
+        }
     };
-    let cause = deletion(&object, metadata)
-        .or_else(|| not_ready(conditions.unwrap_or_default()).map(|ready| told(object, ready)));
-    ended(vec![link], cause)
-}
+    let users = inventory.machines.iter().filter(is_user).count();
 
-/// `namespace/name`, or the name of an object without a namespace.
-pub(crate) fn name(metadata: &ObjectMeta) -> String {
-    let name = metadata.name.as_deref().unwrap_or_default();
-    metadata.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
-}
-
-/// The object as it is written in chains, causes and events.
-pub(crate) fn object(kind: &str, metadata: &ObjectMeta) -> String {
-    format!("{kind} {}", name(metadata))
+    let link = Link::healthy(id.clone(), format!("used by {}", count(users, "Machine")));
+    let reported = not_ready(object.conditions()).map(|ready| Cause::reported(id.clone(), ready));
+    let cause = deletion(&id, object.metadata()).or(reported);
+    Finding::new(vec![link], cause)
 }
 
 fn count(number: usize, what: &str) -> String {
@@ -254,85 +300,45 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
-    metadata.annotations.as_ref()?.get(name).map(String::as_str)
-}
-
 /// The Ready condition.
 fn ready(conditions: &[Condition]) -> Option<&Condition> {
-    conditions.iter().find(|condition| condition.type_ == conditions::READY)
+    conditions::find(conditions, conditions::READY)
 }
 
-/// The Ready condition, unless it is true or not there.
+/// The Ready condition, unless it is true or absent.
 fn not_ready(conditions: &[Condition]) -> Option<&Condition> {
     ready(conditions).filter(|condition| condition.status != "True")
 }
 
-/// A cause in the words of a condition.
-fn told(object: String, condition: &Condition) -> Cause {
-    Cause {
-        object,
-        reason: condition.reason.clone(),
-        message: condition.message.clone(),
-        since: Some(condition.last_transition_time.0),
-        waits_for: None,
-        to_do: None,
+/// An object that no operator has reconciled yet.
+fn not_reconciled(object: &ObjectId, metadata: &ObjectMeta, waiting_for: String) -> Cause {
+    let since = metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let cause = Cause::new(object.clone(), "Pending", "not reconciled yet", since);
+    Cause { waiting_for: Some(waiting_for), ..cause }
+}
+
+/// An object that its annotation pauses, in the sentence of its Paused condition.
+fn paused(
+    object: &ObjectId,
+    metadata: &ObjectMeta,
+    conditions: &[Condition],
+    assertion: Assertion,
+) -> Option<Cause> {
+    if !is_paused(metadata) {
+        return None;
     }
+    let condition = conditions::find(conditions, conditions::PAUSED).filter(|paused| paused.status == "True");
+    let since = condition.map(|condition| condition.last_transition_time.0);
+    let (_, reason, message) = assertion;
+    let fix = Some(format!("run `{}`", command("resume", object)));
+    Some(Cause { fix, ..Cause::new(object.clone(), reason, message, since) })
 }
 
-/// A cause in the words of a refusal; known since then if a condition says the same.
-fn refused(object: String, refusal: Refusal, conditions: &[Condition]) -> Cause {
-    let since = not_ready(conditions)
-        .filter(|condition| condition.reason == refusal.reason)
-        .map(|condition| condition.last_transition_time.0);
-    Cause {
-        object,
-        reason: refusal.reason.to_owned(),
-        message: refusal.message,
-        since,
-        waits_for: None,
-        to_do: None,
-    }
-}
-
-/// The command of ours that changes an object.
-pub(crate) fn command(verb: &str, object: &str) -> String {
-    let (kind, name) = object.split_once(' ').unwrap_or((object, ""));
-    let kind = kind.to_lowercase();
-    match name.split_once('/') {
-        Some((namespace, name)) => format!("vitistack {verb} {kind}/{name} -n {namespace}"),
-        None => format!("vitistack {verb} {kind}/{name}"),
-    }
-}
-
-/// An object that is paused by its annotation.
-fn paused(object: &str, metadata: &ObjectMeta, conditions: &[Condition]) -> Option<Cause> {
-    (annotation(metadata, labels::PAUSED) == Some("true")).then(|| {
-        let since = conditions
-            .iter()
-            .find(|condition| condition.type_ == conditions::PAUSED && condition.status == "True")
-            .map(|condition| condition.last_transition_time.0);
-        Cause {
-            object: object.to_owned(),
-            reason: reason::PAUSED.to_owned(),
-            message: "the annotation vitistack.io/paused stops all action".to_owned(),
-            since,
-            waits_for: None,
-            to_do: Some(format!("run `{}`", command("resume", object))),
-        }
-    })
-}
-
-/// An object that is deleted and held by finalizers.
-fn deletion(object: &str, metadata: &ObjectMeta) -> Option<Cause> {
+/// An object that is being deleted and that finalizers hold.
+fn deletion(object: &ObjectId, metadata: &ObjectMeta) -> Option<Cause> {
     let since = metadata.deletion_timestamp.as_ref()?.0;
-    let finalizers = metadata.finalizers.clone().unwrap_or_default().join(", ");
-    Some(Cause {
-        object: object.to_owned(),
-        reason: reason::DELETING.to_owned(),
-        message: format!("it is being deleted and its finalizers hold it: {finalizers}"),
-        since: Some(since),
-        waits_for: Some("whoever set a finalizer to remove it".to_owned()),
-        to_do: None,
-    })
+    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
+    let noun = if finalizers.len() == 1 { "finalizer" } else { "finalizers" };
+    let cause = Cause::new(object.clone(), reason::DELETING, "being deleted", Some(since));
+    Some(Cause { waiting_for: Some(format!("{noun} {} to be removed", finalizers.join(", "))), ..cause })
 }

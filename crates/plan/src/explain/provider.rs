@@ -1,109 +1,78 @@
 //! Why a provider cannot be used.
 
-use vitistack_types::{
-    conditions::reason,
-    labels,
-    v1alpha1::{Machine, MachineProvider},
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use vitistack_types::{ObjectId, ObjectName, OperatorName, v1alpha1::MachineProvider};
 
-use super::{
-    Cause, Link, Standing, Story, World, count, deletion, ended, name, not_looked_at, not_ready, object,
-    operators, paused, ready, refused, told,
-};
+use super::{Cause, Finding, Link, count, deletion, not_ready, not_reconciled, operator, paused, ready};
 use crate::{
-    Refusal,
-    machine::{is_let_go, may_be_made, placement},
+    Inventory, Refusal,
+    datacenter::Usage,
+    inventory::secret_of_provider,
+    machine::is_held_by_others,
+    provider::{self, Health, Snapshot, credentials, plan},
 };
 
-/// Machines that are named where many hold a provider.
-const NAMED: usize = 3;
+pub(super) fn explain(provider: &MachineProvider, inventory: &Inventory) -> Finding {
+    let own = ObjectId::of(provider);
+    let machines = inventory.placed_on(&own.name).filter(|machine| !is_held_by_others(machine)).count();
+    let summary = format!("type {}, {} on it", provider.spec.type_, count(machines, "Machine"));
+    let mut chain = vec![Link::healthy(own.clone(), summary)];
 
-pub fn explain(provider: &MachineProvider, world: &World) -> Story {
-    let own = object("MachineProvider", &provider.metadata);
-    let placed = placed(provider, world);
-    let mut chain = vec![Link {
-        object: own.clone(),
-        standing: Standing::Well,
-        says: format!(
-            "type {}, {} on it",
-            operators::of_type(provider.spec.type_),
-            count(placed.len(), "Machine")
-        ),
-    }];
-    let is_looked_at = provider.status.as_ref().is_some_and(|status| ready(&status.conditions).is_some());
-    let (operator, absent) = operators::look(operators::MACHINE_PROVIDER, is_looked_at, world);
-    let cause = deleted(&own, provider, &placed).or_else(|| problem(provider, world)).or_else(|| {
-        let waits_for = "the operator machine-provider to look at it";
-        (!is_looked_at)
-            .then(|| absent.clone().unwrap_or_else(|| not_looked_at(&own, &provider.metadata, waits_for)))
-    });
+    let conditions = conditions_of(provider);
+    let is_reconciled = ready(conditions).is_some();
+    let (operator, absent) = operator::check(OperatorName::MachineProvider, is_reconciled, inventory);
+    let cause = deleting(&own, provider, inventory)
+        .or_else(|| paused(&own, &provider.metadata, conditions, provider::paused()))
+        .or_else(|| problem(provider, inventory))
+        .or_else(|| {
+            let waiting_for = || format!("the operator {} to reconcile it", OperatorName::MachineProvider);
+            (!is_reconciled)
+                .then(|| absent.unwrap_or_else(|| not_reconciled(&own, &provider.metadata, waiting_for())))
+        });
+
     if cause.is_some() {
         chain.push(operator);
     }
-    ended(chain, cause)
+    Finding::new(chain, cause)
 }
 
-/// Why nothing can be made on a provider now: paused, without its credentials, or not ready.
-pub fn problem(provider: &MachineProvider, world: &World) -> Option<Cause> {
-    let own = object("MachineProvider", &provider.metadata);
-    let conditions = provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    paused(&own, &provider.metadata, conditions)
-        .or_else(|| credentials(provider, world).map(|refusal| refused(own.clone(), refusal, conditions)))
-        .or_else(|| not_ready(conditions).map(|condition| told(own.clone(), condition)))
+fn conditions_of(provider: &MachineProvider) -> &[Condition] {
+    provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
 }
 
-/// What is missing of the credentials that a provider names.
-fn credentials(provider: &MachineProvider, world: &World) -> Option<Refusal> {
-    let reference = &provider.spec.credentials.as_ref()?.secret_ref;
-    let namespace = provider.metadata.namespace.as_deref().unwrap_or_default();
-    let (secret, key) = (&reference.name, &reference.key);
-    match world.secrets.get(&format!("{namespace}/{secret}"))? {
-        None => Some(Refusal::new(
-            reason::SECRET_NOT_FOUND,
-            format!(
-                "spec.credentials.secretRef.name {secret:?} names nothing in namespace {namespace:?}: create a Secret {secret:?}"
-            ),
-        )),
-        Some(keys) if !keys.contains(key) => Some(Refusal::new(
-            reason::SECRET_KEY_NOT_FOUND,
-            format!(
-                "spec.credentials.secretRef.key {key:?} is not in Secret {secret:?}: add it, or name a key that is there"
-            ),
-        )),
-        Some(_) => None,
+/// Why a provider cannot host machines: its credentials, or what its operator reports.
+pub(super) fn problem(provider: &MachineProvider, inventory: &Inventory) -> Option<Cause> {
+    let own = ObjectId::of(provider);
+    let conditions = conditions_of(provider);
+    match check_credentials(provider, inventory) {
+        Some(Err(refusal)) => Some(Cause::refused(own, refusal, conditions)),
+        _ => not_ready(conditions).map(|condition| Cause::reported(own, condition)),
     }
 }
 
-/// The Machines that are on a provider, or shall be.
-fn placed<'a>(provider: &MachineProvider, world: &'a World) -> Vec<&'a Machine> {
-    let own = name(&provider.metadata);
-    let is_on_it = |machine: &&Machine| placement(machine) == Some(own.as_str()) && !is_let_go(machine);
-    world.machines.iter().filter(is_on_it).collect()
+/// Checks the credentials of a provider, if it has some and its Secret was read.
+fn check_credentials(provider: &MachineProvider, inventory: &Inventory) -> Option<Result<(), Refusal>> {
+    let keys = inventory.secrets.get(&secret_of_provider(provider)?)?.as_ref();
+    credentials(provider, keys.map(|keys| |key: &str| keys.contains(key).then_some(())))
 }
 
-/// A provider that is deleted goes when nothing is on it that was made for a Machine.
-fn deleted(own: &str, provider: &MachineProvider, placed: &[&Machine]) -> Option<Cause> {
-    let cause = deletion(own, &provider.metadata)?;
-    let placed: Vec<&&Machine> = placed.iter().filter(|machine| may_be_made(&machine.metadata)).collect();
-    let finalizers = provider.metadata.finalizers.as_ref();
-    let is_in_use = finalizers
-        .is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == labels::PROVIDER_IN_USE));
-    if !is_in_use || placed.is_empty() {
-        return Some(cause);
-    }
-    let mut names: Vec<String> = placed.iter().take(NAMED).map(|machine| name(&machine.metadata)).collect();
-    if placed.len() > NAMED {
-        names.push("…".to_owned());
-    }
-    Some(Cause {
-        message: format!("it is being deleted and {} on it: {}", are(placed.len()), names.join(", ")),
-        waits_for: Some("the Machines on it to go".to_owned()),
-        to_do: Some("delete the Machines that are on it".to_owned()),
-        ..cause
-    })
-}
+/// A provider that is being deleted, in the sentence of its operator.
+fn deleting(own: &ObjectId, provider: &MachineProvider, inventory: &Inventory) -> Option<Cause> {
+    let since = provider.metadata.deletion_timestamp.as_ref()?.0;
+    let occupants: Vec<ObjectName> = inventory.occupants(&own.name);
+    let planned = plan(&Snapshot {
+        provider,
+        credentials: check_credentials(provider, inventory),
+        health: &Health::default(),
+        used: Usage::default(),
+        occupants: &occupants,
+        watched: &inventory.watched(),
+        now: inventory.now,
+    });
 
-fn are(machines: usize) -> String {
-    let verb = if machines == 1 { "is" } else { "are" };
-    format!("{} {verb} still", count(machines, "Machine"))
+    let conditions =
+        planned.status.map_or_else(|| conditions_of(provider).to_vec(), |status| status.conditions);
+    let cause = Cause::reported(own.clone(), ready(&conditions)?);
+    let holders = deletion(own, &provider.metadata).filter(|_| occupants.is_empty());
+    Some(Cause { since: Some(since), waiting_for: holders.and_then(|cause| cause.waiting_for), ..cause })
 }

@@ -1,57 +1,77 @@
-//! Whether a Machine may take over the real machine whose identity it carries.
+//! Whether a Machine may adopt the backing machine whose identity it carries.
 
-use vitistack_types::{labels, v1alpha1::Machine};
+use vitistack_types::{ObjectName, labels, v1alpha1::Machine};
 
-use super::identity;
+use super::{
+    Identity,
+    decide::{is_identity_lost, lost_identity},
+    identity,
+};
 
-/// What is to be said to somebody who wants a Machine to have the identity that it carries.
+/// The answer to a request to adopt the identity that a Machine carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Adoption {
-    /// It may be given it.
+    /// It can be adopted.
     Possible {
-        /// Its own UID, which confirms it.
+        /// The Machine's own UID, which confirms the adoption.
         uid: String,
     },
-    /// It has it, or will get its own.
+    /// It was adopted and lost the identity, which can be restored.
+    Repairable {
+        /// The identity.
+        identity: Identity,
+    },
+    /// The identity is its own, or it will get its own.
     NotNeeded {
         /// Why.
         why: &'static str,
     },
-    /// Another Machine claims the same real machine.
+    /// Another Machine claims the same backing machine.
     HeldBy {
-        /// That Machine, as `namespace/name`.
-        twin: String,
+        /// That Machine.
+        twin: ObjectName,
     },
 }
 
-/// Judges one Machine among all others of the cluster, or among those of its identity.
+/// Checks whether a Machine can adopt its identity, among all Machines of the cluster or those with the same identity.
 #[must_use]
 pub fn adoption(machine: &Machine, others: &[&Machine]) -> Adoption {
     let annotation = |name: &str| machine.metadata.annotations.as_ref()?.get(name);
     let uid = machine.metadata.uid.clone().unwrap_or_default();
-    match annotation(labels::IDENTITY) {
-        None => return Adoption::NotNeeded { why: "it carries no identity and will get one of its own" },
-        Some(carried) if *carried == uid => {
-            return Adoption::NotNeeded { why: "the identity that it carries is its own" };
-        }
-        Some(_) => {}
-    }
     let is_twin = |other: &&&Machine| {
         other.metadata.uid != machine.metadata.uid && identity(other) == identity(machine)
     };
-    if let Some(twin) = others.iter().find(is_twin) {
-        let place = |part: &Option<String>| part.clone().unwrap_or_default();
-        let (namespace, name) = (place(&twin.metadata.namespace), place(&twin.metadata.name));
-        return Adoption::HeldBy { twin: format!("{namespace}/{name}") };
+    let twin = others.iter().find(is_twin).map(|twin| ObjectName::of(*twin));
+
+    match annotation(labels::IDENTITY) {
+        None if lost_identity(machine).is_some() => {
+            let identity = identity(machine);
+            return twin.map_or(Adoption::Repairable { identity }, |twin| Adoption::HeldBy { twin });
+        }
+        None if is_identity_lost(machine) => {
+            return Adoption::NotNeeded {
+                why: "it lost its identity and its status does not report it: set the annotation vitistack.io/identity to the identity that the backing machine is labeled with",
+            };
+        }
+        None => return Adoption::NotNeeded { why: "it has no identity yet and will get its own" },
+        Some(carried) if *carried == uid => {
+            return Adoption::NotNeeded { why: "its identity is its own" };
+        }
+        Some(_) => {}
+    }
+    if let Some(twin) = twin {
+        return Adoption::HeldBy { twin };
     }
     if annotation(labels::ADOPTED) == Some(&uid) {
-        return Adoption::NotNeeded { why: "it was adopted before" };
+        return Adoption::NotNeeded { why: "it was already adopted" };
     }
     Adoption::Possible { uid }
 }
 
 #[cfg(test)]
 mod tests {
+    use vitistack_types::v1alpha1::MachineStatus;
+
     use super::*;
 
     fn machine(name: &str, uid: &str, annotations: &[(&str, &str)]) -> Machine {
@@ -63,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_machine_may_have_the_identity_that_it_carries() {
+    fn a_restored_machine_can_adopt_its_identity() {
         let restored = machine("web", "new", &[(labels::IDENTITY, "old")]);
         let stranger = machine("db", "other", &[(labels::IDENTITY, "other")]);
         let all = [&restored, &stranger];
@@ -77,16 +97,31 @@ mod tests {
             machine("web", "own", &[(labels::IDENTITY, "own")]),
             machine("web", "new", &[(labels::IDENTITY, "old"), (labels::ADOPTED, "new")]),
         ] {
-            let judged = adoption(&machine, &[&machine]);
-            assert!(matches!(judged, Adoption::NotNeeded { .. }), "{judged:?}");
+            let answer = adoption(&machine, &[&machine]);
+            assert!(matches!(answer, Adoption::NotNeeded { .. }), "{answer:?}");
         }
     }
 
     #[test]
-    fn a_twin_is_named_even_if_it_never_carried_its_identity_as_an_annotation() {
+    fn a_machine_that_lost_its_identity_gets_it_back() {
+        let mut adopted = machine("web", "new", &[(labels::ADOPTED, "new")]);
+        let answer = adoption(&adopted, &[&adopted]);
+        assert!(matches!(answer, Adoption::NotNeeded { .. }), "nothing reports the identity: {answer:?}");
+
+        let status = MachineStatus { identity: Some("old".to_owned()), ..MachineStatus::default() };
+        adopted.status = Some(status);
+        assert_eq!(adoption(&adopted, &[&adopted]), Adoption::Repairable { identity: Identity::new("old") });
+
+        let original = machine("web-original", "old", &[]);
+        let answer = adoption(&adopted, &[&adopted, &original]);
+        assert_eq!(answer, Adoption::HeldBy { twin: ObjectName::new("shop", "web-original") });
+    }
+
+    #[test]
+    fn a_twin_without_the_annotation_is_found_too() {
         let restored = machine("web", "new", &[(labels::IDENTITY, "old"), (labels::ADOPTED, "new")]);
         let original = machine("web-original", "old", &[]);
-        let judged = adoption(&restored, &[&restored, &original]);
-        assert_eq!(judged, Adoption::HeldBy { twin: "shop/web-original".to_owned() });
+        let answer = adoption(&restored, &[&restored, &original]);
+        assert_eq!(answer, Adoption::HeldBy { twin: ObjectName::new("shop", "web-original") });
     }
 }

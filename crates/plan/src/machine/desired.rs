@@ -1,4 +1,4 @@
-//! A machine as it shall be: everything decided, nothing optional that has a default, no bad state possible.
+//! The desired state of a machine: every default filled in, no invalid state possible.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use vitistack_types::{
 
 use crate::Redacted;
 
-/// The name by which a real thing knows its Machine: the UID of the Machine that made it.
+/// Links a backing machine to its Machine: the UID of the Machine that created it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Identity(String);
 
 impl Identity {
-    /// The identity as the annotation or the real thing's tag spells it.
+    /// The identity as the annotation or the backing machine's tag spells it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -36,10 +36,10 @@ impl fmt::Display for Identity {
     }
 }
 
-/// A machine as it shall be.
+/// The desired state of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Desired {
-    /// The name the real machine gets, and the stem of the names of its parts.
+    /// The name of the backing machine, and the prefix of the names of its parts.
     pub name: String,
     /// The namespace of the Machine.
     pub namespace: String,
@@ -47,21 +47,21 @@ pub struct Desired {
     pub cpu: CpuShape,
     /// Memory.
     pub memory: Size,
-    /// Disks, the template's first.
+    /// Disks, those of the template first.
     pub disks: Vec<DesiredDisk>,
-    /// Network interfaces; none means the provider's own default network.
+    /// Network interfaces; none means the provider's default network.
     pub interfaces: Vec<DesiredInterface>,
-    /// Kinds of device to boot from; empty means the disks in their order.
+    /// Device types to boot from; empty means the disks in their order.
     pub boot_order: Vec<BootDevice>,
     /// First-boot configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<DesiredCloudInit>,
-    /// Settings of the virtual hardware, as the user wrote them.
+    /// Settings of the virtual hardware, as specified.
     pub domain: Domain,
     /// Zone of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Whether it shall run.
+    /// Whether it should run.
     pub power: PowerState,
 }
 
@@ -77,38 +77,38 @@ pub struct CpuShape {
 }
 
 impl CpuShape {
-    /// Virtual CPUs in all, which is what quotas and prices count.
+    /// The total number of virtual CPUs, which quotas and prices count.
     #[must_use]
     pub fn total(self) -> u32 {
         self.cores.saturating_mul(self.threads).saturating_mul(self.sockets)
     }
 }
 
-/// A disk as it shall be.
+/// The desired state of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DesiredDisk {
     /// Name, unique in the machine.
     pub name: String,
     /// Size.
     pub size: Size,
-    /// Storage class; none means the provider's default. The word `default` means the class of that name if there is
-    /// one, else the provider's default.
+    /// Storage class; absent means the provider's default. The value `default` means the class of that name if it exists,
+    /// otherwise the provider's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class: Option<String>,
     /// Who may use the volume at the same time.
     pub access_mode: AccessMode,
     /// What the volume looks like to the host.
     pub volume_mode: VolumeMode,
-    /// What it holds at first; blank if none.
+    /// Its initial content; blank if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<DiskSource>,
     /// How the machine sees it.
     pub device: DiskDevice,
-    /// What becomes of it when it is no longer used.
+    /// What happens to it when it is no longer used.
     pub reclaim_policy: ReclaimPolicy,
 }
 
-/// A network interface as it shall be.
+/// The desired state of a network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DesiredInterface {
     /// Name, unique in the machine.
@@ -117,7 +117,7 @@ pub struct DesiredInterface {
     pub network: AttachedNetwork,
     /// Model of the card.
     pub model: NetworkModel,
-    /// MAC address, if the user chose one.
+    /// MAC address, if specified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<MacAddress>,
 }
@@ -129,18 +129,18 @@ pub struct AttachedNetwork {
     pub name: String,
     /// Bridge on the hosts.
     pub bridge: String,
-    /// VLAN tag; untagged if none.
+    /// VLAN tag; untagged if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
 }
 
-/// First-boot configuration with the Secret's content at hand.
+/// First-boot configuration, with the content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DesiredCloudInit {
-    /// User data written in the Machine.
+    /// User data from the Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
-    /// Network configuration written in the Machine.
+    /// Network configuration from the Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_data: Option<String>,
     /// User data from a Secret.
@@ -148,14 +148,14 @@ pub struct DesiredCloudInit {
     pub secret: Option<SecretPart>,
 }
 
-/// User data in a Secret of the Machine's namespace. Its content never prints.
+/// User data in a Secret of the Machine's namespace. Its content is never printed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SecretPart {
     /// Name of the Secret.
     pub name: String,
     /// Key in its data.
     pub key: String,
-    /// What stands there.
+    /// The content.
     #[serde(skip)]
     pub content: Redacted<String>,
 }

@@ -1,15 +1,18 @@
 //! What should happen to one machine.
 //!
-//! [`resolve`] turns a Machine and what it refers to into a [`Desired`] that cannot hold a bad state, or a refusal with
-//! the fix. A backend answers what there is with an [`Observed`]. What is between the two is decided from
-//! [`Capabilities`], never by asking which backend it is. [`decide`] says what is to be done, [`status`] what is told.
+//! [`resolve`] turns a Machine and what it refers to into a [`Desired`] state that is always valid, or a refusal with the
+//! fix. A backend returns the [`Observed`] state. [`plan`] compares the two, by the backend's [`Capabilities`] and never by
+//! its name, and returns steps, status, events and when to reconcile again.
 
 mod adoption;
 mod capability;
+mod decide;
 mod desired;
-mod lifecycle;
+mod lane;
 mod locate;
 mod observed;
+mod permitted;
+mod plan;
 mod release;
 mod resolve;
 mod status;
@@ -18,16 +21,22 @@ mod template;
 
 pub use adoption::{Adoption, adoption};
 pub use capability::{Capabilities, Support};
+pub(crate) use decide::{annotation, has_own_identity, refusal_before_provider};
+pub use decide::{identity, is_placed_by_datacenter};
 pub use desired::{
     AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, Identity, SecretPart,
 };
-pub use lifecycle::{Decision, Snapshot, Verdict, decide, identity, is_placed_by_datacenter};
-pub(crate) use lifecycle::{annotation, has_own_identity};
-pub use locate::{Location, Places, full_name, has_finalizer, is_let_go, locate, may_be_made, placement};
+pub use lane::is_settled;
+pub use locate::{
+    Location, PlacementContext, datacenter_of, has_finalizer, is_held_by_others, locate,
+    may_have_backing_machine, placement, placement_in, provider_of,
+};
+pub(crate) use locate::{has_platform_provider, is_default};
 pub use observed::{Elsewhere, Observed, ObservedDisk, ObservedMachine, Power, Problem};
-pub use release::{Kept, release};
+pub use permitted::check_namespace;
+pub use plan::{MachinePlan, Snapshot, StepFailure, StepResult, plan, plan_refused};
+pub use release::{NotReleasable, release};
 pub(crate) use resolve::shape;
 pub use resolve::{References, resolve};
-pub(crate) use status::paused_statements;
-pub use status::status;
+pub(crate) use status::{not_ready_while_paused, paused};
 pub use step::{Action, Part, Step, Update};

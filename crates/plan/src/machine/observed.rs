@@ -1,66 +1,56 @@
-//! A machine as it is: what a backend found by its identity.
+//! The observed state of a machine: what a backend found by its identity.
 
 use jiff::Timestamp;
 use serde::Serialize;
-use vitistack_types::{Size, conditions::reason, labels, v1alpha1::ReclaimPolicy};
+use vitistack_types::{Size, v1alpha1::ReclaimPolicy};
 
 use super::{CpuShape, Identity};
-use crate::Refusal;
+use crate::{Refusal, refusals};
 
 /// Everything that a provider has for one identity.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// The machine, if there is one with this identity.
+    /// The machine with this identity, if it exists.
     pub machine: Option<ObservedMachine>,
-    /// Its volumes, also those that outlived the machine.
+    /// Its volumes, including those that outlived the machine.
     pub disks: Vec<ObservedDisk>,
-    /// What is left of a machine that is gone, or was never made, beside its volumes: first-boot configuration and the like,
-    /// which holds nothing that a machine wrote. Each in words.
+    /// What is left, besides volumes, of a machine that is gone or was never created: first-boot configuration and the like,
+    /// which holds no data of the machine. Each as a description.
     pub leftovers: Vec<String>,
-    /// Something of the right name without our identity: it blocks, and is never touched. Holds what it is.
+    /// Something of the right name without our identity: it blocks the machine and is never changed. Holds a description.
     pub foreign: Option<String>,
-    /// Something that carries the identity and is not of the Machine's namespace: it blocks, is never touched, and is nowhere
-    /// else in here.
+    /// Something that carries the identity and belongs to another namespace: it blocks the machine, is never changed, and
+    /// appears nowhere else in here.
     pub elsewhere: Option<Elsewhere>,
-    /// A task of the provider that is still running, in a sentence; nothing else is begun meanwhile.
+    /// A task of the provider that is still running, as a noun phrase that completes "waiting for …"; nothing else is
+    /// started meanwhile.
     pub task: Option<String>,
-    /// What the provider's last task for this identity failed with, in a sentence, until one succeeds. A machine that could
-    /// not be made leaves nothing else to be seen.
+    /// How the provider's last task for this identity failed, in a sentence, until one succeeds. A create that failed
+    /// leaves nothing else to observe.
     pub failure: Option<String>,
     /// What the provider lacks for this machine, each with the fix.
     pub problems: Vec<Problem>,
 }
 
-/// Something that carries the identity and was made for a Machine of another namespace. Whoever knows an identity could
-/// else have the real machine of somebody else, once its own Machine let it go.
+/// Something that carries the identity and was created for a Machine of another namespace. Without this check, a user who
+/// knows the identity of a released machine could take it over from another namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elsewhere {
     /// What it is.
     pub thing: String,
-    /// The namespace that it was made for; none where it does not say.
+    /// The namespace that it was created for, if it states one.
     pub namespace: Option<String>,
 }
 
 impl Elsewhere {
-    /// Why it is not given to a Machine of the namespace `own` that carries its identity.
+    /// Why a Machine of the namespace `own` that carries its identity does not get it.
     #[must_use]
     pub fn refusal(&self, identity: &Identity, own: &str) -> Refusal {
-        let thing = &self.thing;
-        let carried = format!("the annotation {} says \"{identity}\", and {thing}", labels::IDENTITY);
-        let message = match &self.namespace {
-            Some(namespace) => format!(
-                "{carried} of that identity was made for a Machine in namespace {namespace:?}: restore the Machine there, or make this one without the annotation"
-            ),
-            None => format!(
-                "{carried} of that identity does not say for which namespace it was made: label it {}={own} at the provider if it is this Machine's, or make this one without the annotation",
-                labels::MACHINE_NAMESPACE
-            ),
-        };
-        Refusal::new(reason::IDENTITY_HELD, message)
+        refusals::identity_elsewhere(identity, &self.thing, self.namespace.as_deref(), own)
     }
 }
 
-/// Something that the provider lacks.
+/// Something that the provider lacks for this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// It concerns disks.
@@ -84,25 +74,25 @@ impl Problem {
 /// A machine as the provider has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedMachine {
-    /// The provider's own name or number for it. May be reused by the provider: never act on it without the identity.
+    /// The provider's own name or number for it. The provider may reuse it: never act on it without the identity.
     pub id: String,
-    /// The running instance's name, where the provider tells machine and instance apart.
+    /// The name of the running instance, where the provider distinguishes machine and instance.
     pub instance: Option<String>,
     /// What it is doing.
     pub power: Power,
-    /// Processors it was last given; none where the provider does not say.
+    /// The processors it was last given, if the provider reports them.
     pub cpu: Option<CpuShape>,
-    /// Memory it was last given; none where the provider does not say.
+    /// The memory it was last given, if the provider reports it.
     pub memory: Option<Size>,
-    /// Whether everything written in the Machine, as far as the backend can honour it, was given to the provider.
+    /// Whether the provider has the whole spec, as far as the backend can honor it.
     pub is_current: bool,
     /// Fields that differ from the spec and can never be changed on this machine.
     pub unchangeable: Vec<String>,
-    /// Whether something that was given takes effect only with the next restart.
+    /// Whether a change takes effect only with the next restart.
     pub restart_needed: bool,
-    /// When it was last started, as far as known.
+    /// When it was last started, if known.
     pub started: Option<Timestamp>,
-    /// The restart that was last carried out, as the annotation asked for it.
+    /// The restart request that was last carried out, as the annotation spells it.
     pub restarted_for: Option<String>,
     /// Addresses it has.
     pub addresses: Vec<String>,
@@ -115,15 +105,15 @@ pub struct ObservedMachine {
 /// What a machine is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Power {
-    /// On its way up.
+    /// Starting.
     Starting,
-    /// Up.
+    /// Running.
     Running,
-    /// On its way down.
+    /// Stopping.
     Stopping,
-    /// Off.
+    /// Stopped.
     Stopped,
-    /// It shall run and does not. Holds why, with the fix where there is one.
+    /// It should run and does not. Holds why, with the fix if there is one.
     Failing(String),
 }
 
@@ -132,15 +122,15 @@ pub enum Power {
 pub struct ObservedDisk {
     /// Name of the disk in the Machine.
     pub name: String,
-    /// Size it has; none while it is being made.
+    /// Its size; absent while it is being created.
     pub size: Option<Size>,
     /// Whether it can be used.
     pub is_ready: bool,
     /// Whether it is attached to the machine.
     pub is_attached: bool,
-    /// Whether it provably holds nothing: it never got a place that a machine could have written to.
+    /// Whether it provably holds no data: no storage was ever assigned that a machine could have written to.
     pub is_blank: bool,
-    /// What becomes of it when it is no longer used, as it was last given to the provider: the Machine's class, which may
-    /// have said it, can be gone by then.
+    /// What happens to it when it is no longer used, as it was last given to the provider: the MachineClass that set it may
+    /// be gone by then.
     pub reclaim_policy: ReclaimPolicy,
 }

@@ -1,33 +1,31 @@
-//! Whether a Machine may be let go without its real machine.
+//! Whether a Machine may be released: its object is deleted and its backing machine stays.
 
-use vitistack_types::{labels, v1alpha1::Machine};
+use vitistack_types::v1alpha1::Machine;
 
-use super::has_finalizer;
+use super::{has_finalizer, has_own_identity};
 
-/// Why a Machine cannot be let go.
+/// Why a Machine cannot be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// It is being deleted, and its real machine with it.
+pub enum NotReleasable {
+    /// It is being deleted, and its backing machine with it.
     Deleting,
-    /// It carries an identity that it was not given: the real machine is not its own to let go.
-    NotItsOwn,
-    /// Nothing real was made for it.
-    NothingMade,
+    /// It carries an identity that it did not adopt: the backing machine is not its own.
+    NotAdopted,
+    /// No backing machine was created for it.
+    NothingCreated,
 }
 
-/// Judges one Machine. `was_begun` says that a release was recorded for its identity, and perhaps cut short.
-pub fn release(machine: &Machine, was_begun: bool) -> Result<(), Kept> {
-    let annotation = |name: &str| machine.metadata.annotations.as_ref()?.get(name);
-    let uid = machine.metadata.uid.as_ref();
-    let carried = annotation(labels::IDENTITY);
-    if carried.is_some() && carried != uid && annotation(labels::ADOPTED) != uid {
-        return Err(Kept::NotItsOwn);
+/// Checks whether a Machine can be released. `was_started` says that a release of its identity was recorded, and may have
+/// been interrupted.
+pub fn release(machine: &Machine, was_started: bool) -> Result<(), NotReleasable> {
+    if !has_own_identity(machine) {
+        return Err(NotReleasable::NotAdopted);
     }
     if machine.metadata.deletion_timestamp.is_some() {
-        return Err(Kept::Deleting);
+        return Err(NotReleasable::Deleting);
     }
-    if !has_finalizer(machine) && !was_begun {
-        return Err(Kept::NothingMade);
+    if !has_finalizer(machine) && !was_started {
+        return Err(NotReleasable::NothingCreated);
     }
     Ok(())
 }
@@ -36,9 +34,11 @@ pub fn release(machine: &Machine, was_begun: bool) -> Result<(), Kept> {
 mod tests {
     use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
+    use vitistack_types::labels;
+
     use super::*;
 
-    fn made(identity: &str) -> Machine {
+    fn created(identity: &str) -> Machine {
         let mut machine = Machine::builder().template("small").build("web", "shop").unwrap();
         machine.metadata.uid = Some("own".to_owned());
         machine.metadata.annotations = Some([(labels::IDENTITY.to_owned(), identity.to_owned())].into());
@@ -47,23 +47,23 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_made_may_be_let_go() {
-        assert_eq!(release(&made("own"), false), Ok(()));
+    fn a_machine_that_was_created_can_be_released() {
+        assert_eq!(release(&created("own"), false), Ok(()));
     }
 
     #[test]
-    fn a_release_that_was_cut_short_may_be_finished() {
-        let mut machine = made("own");
+    fn an_interrupted_release_can_be_finished() {
+        let mut machine = created("own");
         machine.metadata.finalizers = None;
-        assert_eq!(release(&machine, false), Err(Kept::NothingMade));
+        assert_eq!(release(&machine, false), Err(NotReleasable::NothingCreated));
         assert_eq!(release(&machine, true), Ok(()));
     }
 
     #[test]
-    fn what_is_not_its_own_or_on_its_way_out_is_kept() {
-        assert_eq!(release(&made("other"), true), Err(Kept::NotItsOwn));
-        let mut deleting = made("own");
+    fn a_machine_that_is_not_its_own_or_is_being_deleted_cannot_be_released() {
+        assert_eq!(release(&created("other"), true), Err(NotReleasable::NotAdopted));
+        let mut deleting = created("own");
         deleting.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        assert_eq!(release(&deleting, true), Err(Kept::Deleting));
+        assert_eq!(release(&deleting, true), Err(NotReleasable::Deleting));
     }
 }

@@ -1,11 +1,9 @@
-//! From a Machine and what it refers to, to the machine as it shall be.
+//! From a Machine and what it refers to, to its desired state.
 
 use std::collections::BTreeMap;
 
 use vitistack_types::{
-    Size,
-    conditions::reason,
-    labels,
+    ObjectName, SecretKeyReference, Size, labels,
     v1alpha1::{
         CloudInit, Machine, MachineClass, MachineSpec, NetworkConfiguration, NetworkConfigurationSpec,
         NetworkInterface, NetworkModel, PowerState,
@@ -16,37 +14,40 @@ use super::{
     AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, SecretPart,
     template::{self, Template},
 };
-use crate::{Redacted, Refusal};
+use crate::{Redacted, Refusal, refusals};
 
-/// What was found of the things that a Machine refers to, in the Machine's own namespace.
+/// The objects that a Machine refers to, in the Machine's namespace.
 #[derive(Clone, Debug, Default)]
 pub struct References {
-    /// The MachineClass that `template` names, if there is one.
+    /// The MachineClass that `template` refers to, if it exists.
     pub class: Option<MachineClass>,
     /// NetworkConfigurations, by name.
     pub networks: BTreeMap<String, NetworkConfiguration>,
-    /// The data of the Secret that `cloudInit.secretRef` names, if there is one.
+    /// The data of the Secret that `cloudInit.secretRef` refers to, if it exists.
     pub secret: Option<BTreeMap<String, Redacted<String>>>,
 }
 
-/// The machine as it shall be, or what has to change first. The first problem found is told: a Machine has one reason.
+/// Returns the desired state of a Machine, or what has to change first. Only the first problem is reported, because a
+/// condition has one reason.
 pub fn resolve(machine: &Machine, references: &References) -> Result<Desired, Refusal> {
     let spec = &machine.spec;
+    let ObjectName { namespace, name } = ObjectName::of(machine);
     let Shape { cpu, memory, disks } = shape(spec, references.class.as_ref())?;
-    let interfaces = spec.networks.iter().map(|interface| attach(interface, references));
+    let interfaces = spec.networks.iter().map(|interface| attach(&namespace, interface, references));
+
     Ok(Desired {
-        name: machine.metadata.name.clone().unwrap_or_default(),
-        namespace: machine.metadata.namespace.clone().unwrap_or_default(),
-        cpu,
-        memory,
-        disks,
         interfaces: interfaces.collect::<Result<_, _>>()?,
-        boot_order: spec.boot_order.clone(),
         cloud_init: spec
             .cloud_init
             .as_ref()
-            .map(|cloud_init| read_secret(cloud_init, references))
+            .map(|cloud_init| read_secret(&namespace, cloud_init, references))
             .transpose()?,
+        name,
+        namespace,
+        cpu,
+        memory,
+        disks,
+        boot_order: spec.boot_order.clone(),
         domain: spec.domain.clone().unwrap_or_default(),
         zone: spec.zone.clone().or_else(|| placed_zone(machine)),
         power: spec.power_state.unwrap_or(PowerState::Running),
@@ -58,52 +59,46 @@ fn placed_zone(machine: &Machine) -> Option<String> {
     machine.metadata.annotations.as_ref()?.get(labels::ZONE).cloned()
 }
 
-/// How large a machine is.
+/// The size of a machine.
 pub(crate) struct Shape {
     pub(crate) cpu: CpuShape,
     pub(crate) memory: Size,
     pub(crate) disks: Vec<DesiredDisk>,
 }
 
-/// How large a machine is to be, from its own words and the class that it names.
+/// Returns the desired size of a machine, from its own spec and its class.
 pub(crate) fn shape(spec: &MachineSpec, class: Option<&MachineClass>) -> Result<Shape, Refusal> {
     let template = match spec.template.as_deref() {
         None => Template::default(),
         Some(name) => find_template(name, class)?,
     };
-    let incomplete = |field: &str| {
-        Refusal::new(
-            reason::INVALID_SPEC,
-            format!("spec.{field} is missing: give it, or name a template that has it in spec.template"),
-        )
-    };
+
     Ok(Shape {
-        cpu: template::cpu(&template, spec).ok_or_else(|| incomplete("resources.cpu.cores"))?,
-        memory: template::memory(&template, spec).ok_or_else(|| incomplete("resources.memory.size"))?,
-        disks: template::disks(&template, spec).map_err(|name| incomplete(&format!("disks[{name}].size")))?,
+        cpu: template::cpu(&template, spec).ok_or_else(|| refusals::field_required("resources.cpu.cores"))?,
+        memory: template::memory(&template, spec)
+            .ok_or_else(|| refusals::field_required("resources.memory.size"))?,
+        disks: template::disks(&template, spec)
+            .map_err(|name| refusals::field_required(&format!("disks[{name}].size")))?,
     })
 }
 
 fn find_template(name: &str, class: Option<&MachineClass>) -> Result<Template, Refusal> {
-    Template::built_in(name).or_else(|| class.map(Template::from)).ok_or_else(|| {
-        Refusal::new(
-            reason::TEMPLATE_NOT_FOUND,
-            format!("spec.template {name:?} names nothing: use small, medium or large, or create a MachineClass {name:?}"),
-        )
-    })
+    Template::built_in(name)
+        .or_else(|| class.map(Template::from))
+        .ok_or_else(|| refusals::template_not_found(name))
 }
 
-fn attach(interface: &NetworkInterface, references: &References) -> Result<DesiredInterface, Refusal> {
+fn attach(
+    namespace: &str,
+    interface: &NetworkInterface,
+    references: &References,
+) -> Result<DesiredInterface, Refusal> {
     let name = &interface.network_name;
-    let network = references.networks.get(name).ok_or_else(|| {
-        Refusal::new(
-            reason::NETWORK_CONFIGURATION_NOT_FOUND,
-            format!(
-                "spec.networks[{}].networkName {name:?} names nothing in this namespace: create a NetworkConfiguration {name:?}",
-                interface.name
-            ),
-        )
-    })?;
+    let network = references
+        .networks
+        .get(name)
+        .ok_or_else(|| refusals::network_not_found(&interface.name, ObjectName::new(namespace, name)))?;
+
     let NetworkConfigurationSpec { bridge, vlan } = &network.spec;
     Ok(DesiredInterface {
         name: interface.name.clone(),
@@ -113,23 +108,22 @@ fn attach(interface: &NetworkInterface, references: &References) -> Result<Desir
     })
 }
 
-fn read_secret(cloud_init: &CloudInit, references: &References) -> Result<DesiredCloudInit, Refusal> {
-    let read = |reference: &vitistack_types::SecretKeyReference| {
-        let (name, key) = (&reference.name, &reference.key);
-        let data = references.secret.as_ref().ok_or_else(|| {
-            Refusal::new(
-                reason::SECRET_NOT_FOUND,
-                format!("spec.cloudInit.secretRef.name {name:?} names nothing in this namespace: create a Secret {name:?}"),
-            )
-        })?;
-        let content = data.get(key).cloned().ok_or_else(|| {
-            Refusal::new(
-                reason::SECRET_KEY_NOT_FOUND,
-                format!("spec.cloudInit.secretRef.key {key:?} is not in Secret {name:?}: add it, or name a key that is there"),
-            )
-        })?;
+fn read_secret(
+    namespace: &str,
+    cloud_init: &CloudInit,
+    references: &References,
+) -> Result<DesiredCloudInit, Refusal> {
+    const FIELD: &str = "spec.cloudInit.secretRef";
+    let read = |reference: &SecretKeyReference| {
+        let SecretKeyReference { name, key } = reference;
+        let secret = ObjectName::new(namespace, name);
+        let data =
+            references.secret.as_ref().ok_or_else(|| refusals::secret_not_found(FIELD, secret.clone()))?;
+        let content =
+            data.get(key).cloned().ok_or_else(|| refusals::secret_key_not_found(FIELD, secret, key))?;
         Ok(SecretPart { name: name.clone(), key: key.clone(), content })
     };
+
     Ok(DesiredCloudInit {
         user_data: cloud_init.user_data.clone(),
         network_data: cloud_init.network_data.clone(),
@@ -167,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_of_the_specification_becomes_a_machine() {
+    fn every_sample_resolves_to_a_machine() {
         let machines = [
             "machine-basic",
             "machine-with-overrides",
@@ -175,11 +169,11 @@ mod tests {
             "machine-with-cloud-init",
             "machine-every-field",
         ];
-        let told = machines.map(|name| {
+        let pages = machines.map(|name| {
             let desired = resolve(&sample(name), &references()).unwrap();
             format!("# {name}\n{}", serde_saphyr::to_string(&desired).unwrap())
         });
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(pages.join("\n"));
     }
 
     #[test]
@@ -198,24 +192,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_with_the_fix() {
+    fn a_missing_reference_is_refused_with_the_fix() {
         let mut unsized_disk = sample("machine-basic");
         unsized_disk.spec.disks = vec![vitistack_types::v1alpha1::Disk::builder().name("data").build()];
         let mut unknown_template = sample("machine-basic");
         unknown_template.spec.template = Some("huge".to_owned());
-        let nothing = References::default();
+        let none = References::default();
         let without_key = References { secret: Some(BTreeMap::new()), ..references() };
         let refusals = [
-            resolve(&unknown_template, &nothing),
-            resolve(&unsized_disk, &nothing),
-            resolve(&sample("machine-with-networking"), &nothing),
+            resolve(&unknown_template, &none),
+            resolve(&unsized_disk, &none),
+            resolve(&sample("machine-with-networking"), &none),
             resolve(&sample("machine-every-field"), &References { secret: None, ..references() }),
             resolve(&sample("machine-every-field"), &without_key),
         ];
-        let told = refusals.map(|refusal| {
+        let messages = refusals.map(|refusal| {
             let refusal = refusal.unwrap_err();
             format!("{}: {}", refusal.reason, refusal.message)
         });
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(messages.join("\n"));
     }
 }

@@ -1,66 +1,88 @@
-//! What is told of one machine: conditions and the phase that follows from them.
+//! The status of one machine: conditions, and the phase that follows from them.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use vitistack_types::{
-    ObjectReference, Quantity,
-    conditions::{self, Statement, reason},
+    ObjectReference, Placement, Quantity,
+    conditions::{self, reason},
+    labels,
     v1alpha1::{GivenResources, MachinePhase, MachineStatus},
 };
 
-use super::{Desired, Observed, Power, Problem, Snapshot, Verdict, identity, is_let_go};
-use crate::Refusal;
+use super::{
+    Desired, Observed, Power, Problem, Snapshot,
+    capability::refused_fields,
+    decide::{Decision, Verdict},
+    identity, is_held_by_others,
+    plan::DELETION_GRACE,
+};
+use crate::{
+    Refusal,
+    conditions::{Assertion, OF_MACHINES, Owned, assertion, owned, refused},
+};
 
-/// How long progress that goes well is not worth a write of its own. Making a machine costs two: one when it begins and
-/// one when it runs; only what takes longer is told step by step.
-const QUIET: SignedDuration = SignedDuration::from_secs(30);
+/// How long progress as expected is not worth a write of its own. A create costs two: one when it starts and one when the
+/// machine runs; only a slow create is reported step by step.
+const PROGRESS_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
-/// How long a machine that goes says nothing of it: a guest is given time to shut down.
-const QUIET_END: SignedDuration = SignedDuration::from_mins(1);
+/// How long a deletion that advances step by step is not reported.
+const DELETION_STEPS_GRACE: SignedDuration = SignedDuration::from_mins(1);
 
-/// The status of a machine after a decision. The same again if nothing worth telling changed, so that nothing is written.
-#[must_use]
-pub fn status(
-    snapshot: &Snapshot<'_>,
-    verdict: &Verdict,
-    refused_fields: &[String],
-    now: Timestamp,
-) -> MachineStatus {
+/// How long a provider may be silent before its machines report it: a watch that breaks is back in a moment.
+const SILENCE_GRACE: SignedDuration = SignedDuration::from_secs(10);
+
+/// Returns the status to write after a decision, or nothing if the one that was read still holds.
+pub(super) fn status(snapshot: &Snapshot<'_>, decision: &Decision) -> Option<MachineStatus> {
     let machine = snapshot.machine;
-    let before = machine.status.clone().unwrap_or_default();
+    let verdict = &decision.verdict;
+    let before = before(snapshot);
+    if is_short_silence(snapshot, verdict) {
+        return None;
+    }
+
     let mut after = match snapshot.observed {
-        Ok(observed) => seen(&before, observed),
-        // Unknown is not absent: what was last seen stands, and the Ready condition says how old it is.
+        Ok(observed) => mirrored(&before, observed),
+        // Unknown is not absent: what was last observed stays, and the Ready condition says since when.
         Err(_) => before.clone(),
     };
     if let (Ok(desired), Ok(Observed { machine: Some(_), .. })) = (snapshot.desired, snapshot.observed) {
         after.resources = Some(given(desired));
     }
     after.observed_generation = machine.metadata.generation;
-    after.conditions = conditions_of(snapshot, verdict, refused_fields, now);
+    after.conditions = conditions_of(snapshot, verdict);
     after.phase = match (snapshot.observed, before.phase) {
         (Err(_), Some(phase)) => Some(phase),
         (observed, _) => Some(phase(verdict, observed.ok())),
     };
     after.identity = Some(identity(machine).as_str().to_owned());
-    after.provider = match snapshot.placement.split_once('/') {
-        Some((namespace, name)) => {
-            Some(ObjectReference { name: name.to_owned(), namespace: Some(namespace.to_owned()) })
-        }
-        None if snapshot.placement.is_empty() => None,
-        None => Some(ObjectReference { name: snapshot.placement.to_owned(), namespace: None }),
-    };
-    // The version of the spec last acted on moves with the generation, not with every echo of our own status.
+    after.provider = snapshot.placement.map(provider_reference);
+
+    // The version of the spec that was last acted on moves with the generation, not with our own status writes.
     if before.observed_generation != after.observed_generation || before.resource_version.is_none() {
         after.resource_version.clone_from(&machine.metadata.resource_version);
     }
-    if after == before || is_quiet_progress(snapshot, verdict, &before, &after, now) {
-        return before;
+
+    let is_unchanged = machine.status.is_some() && after == before;
+    if is_unchanged || is_expected_progress(snapshot, decision, &before, &after) {
+        return None;
     }
-    MachineStatus { last_updated: Some(Time(now)), ..after }
+    Some(MachineStatus { last_updated: Some(Time(snapshot.now)), ..after })
 }
 
-/// What a machine is given, in all.
+/// The status that was read, with the conditions that the operators own.
+fn before(snapshot: &Snapshot<'_>) -> MachineStatus {
+    let before = snapshot.machine.status.clone().unwrap_or_default();
+    MachineStatus { conditions: owned(&before.conditions, OF_MACHINES), ..before }
+}
+
+fn provider_reference(placement: &Placement) -> ObjectReference {
+    match placement.provider() {
+        Some(name) => ObjectReference { name: name.name.clone(), namespace: Some(name.namespace.clone()) },
+        None => ObjectReference { name: placement.to_string(), namespace: None },
+    }
+}
+
+/// What a machine is given in total.
 fn given(desired: &Desired) -> GivenResources {
     let storage = desired.disks.iter().fold(0, |sum: u64, disk| sum.saturating_add(disk.size.bytes()));
     GivenResources {
@@ -70,222 +92,258 @@ fn given(desired: &Desired) -> GivenResources {
     }
 }
 
-/// The fields that mirror the real machine.
-fn seen(before: &MachineStatus, observed: &Observed) -> MachineStatus {
-    let real = observed.machine.as_ref();
+/// The fields that mirror the backing machine.
+fn mirrored(before: &MachineStatus, observed: &Observed) -> MachineStatus {
+    let backing = observed.machine.as_ref();
     MachineStatus {
-        vm_name: real.map(|real| real.id.clone()),
-        vmi_name: real.and_then(|real| real.instance.clone()),
-        ip_addresses: real.map(|real| real.addresses.clone()).unwrap_or_default(),
-        node_name: real.and_then(|real| real.node.clone()),
+        vm_name: backing.map(|backing| backing.id.clone()),
+        vmi_name: backing.and_then(|backing| backing.instance.clone()),
+        ip_addresses: backing.map(|backing| backing.addresses.clone()).unwrap_or_default(),
+        node_name: backing.and_then(|backing| backing.node.clone()),
         ..before.clone()
     }
 }
 
-/// Whether the new status only says that things go on as they should.
-fn is_quiet_progress(
+/// Whether the provider has been silent for too short a time to report it.
+fn is_short_silence(snapshot: &Snapshot<'_>, verdict: &Verdict) -> bool {
+    let silence = snapshot.silent_since.map(|since| snapshot.now.duration_since(since));
+    matches!(verdict, Verdict::Unknown(_))
+        && snapshot.machine.status.is_some()
+        && !is_deletion_slow(snapshot)
+        && silence.is_none_or(|silence| silence < SILENCE_GRACE)
+}
+
+/// Whether a deletion takes so long that the status has to report it.
+fn is_deletion_slow(snapshot: &Snapshot<'_>) -> bool {
+    deletion_wait(snapshot) >= DELETION_GRACE || deletion_age(snapshot) >= DELETION_STEPS_GRACE
+}
+
+/// How long a deletion has been waiting for the provider: since the request, or since the last step.
+pub(super) fn deletion_wait(snapshot: &Snapshot<'_>) -> SignedDuration {
+    let age = deletion_age(snapshot);
+    snapshot.last_step_at.map_or(age, |step| age.min(snapshot.now.duration_since(step)))
+}
+
+/// How long ago the deletion was requested; zero if it was not.
+fn deletion_age(snapshot: &Snapshot<'_>) -> SignedDuration {
+    let since = snapshot.machine.metadata.deletion_timestamp.as_ref();
+    since.map(|since| snapshot.now.duration_since(since.0)).unwrap_or_default()
+}
+
+/// Whether the new status only reports progress as expected.
+fn is_expected_progress(
     snapshot: &Snapshot<'_>,
-    verdict: &Verdict,
+    decision: &Decision,
     before: &MachineStatus,
     after: &MachineStatus,
-    now: Timestamp,
 ) -> bool {
-    let is_young =
-        |since: Option<&Time>, limit| since.is_some_and(|since| now.duration_since(since.0) < limit);
-    match verdict {
-        // What others hold stays until they let it go, and must not look as if it ran until then.
+    let is_recent = before
+        .last_updated
+        .as_ref()
+        .is_some_and(|since| snapshot.now.duration_since(since.0) < PROGRESS_GRACE);
+    match &decision.verdict {
+        // A Machine that only foreign finalizers hold must not look as if it ran until they are removed.
+        Verdict::Deleting(_) if is_held_by_others(snapshot.machine) => false,
+        // A slow deletion is reported once, and then step by step only if it takes long.
         Verdict::Deleting(_) => {
-            let machine = snapshot.machine;
-            !is_let_go(machine) && is_young(machine.metadata.deletion_timestamp.as_ref(), QUIET_END)
+            let is_reported = ready_state(before) == ready_state(after) && is_recent;
+            // The wait ends with the steps that are carried out now.
+            let is_slow = if decision.steps.is_empty() {
+                is_deletion_slow(snapshot)
+            } else {
+                deletion_age(snapshot) >= DELETION_STEPS_GRACE
+            };
+            is_reported || !is_slow
         }
         Verdict::Waiting(_) | Verdict::Failing(_) => {
-            let word = |status: &MachineStatus| {
-                let ready = status.conditions.iter().find(|condition| condition.type_ == conditions::READY);
-                ready.map(|ready| (ready.status.clone(), ready.reason.clone()))
-            };
-            // An attempt after a failure makes a machine and takes it away again, which is no news.
-            (before.phase == after.phase || matches!(verdict, Verdict::Failing(_)))
+            // A retry after a failure creates a machine and deletes it again: a changed phase is expected then.
+            let is_failing = matches!(decision.verdict, Verdict::Failing(_));
+            (before.phase == after.phase || is_failing)
                 && before.observed_generation == after.observed_generation
-                && word(before) == word(after)
-                && is_young(before.last_updated.as_ref(), QUIET)
+                && ready_state(before) == ready_state(after)
+                && is_recent
         }
         _ => false,
     }
 }
 
-fn conditions_of(
-    snapshot: &Snapshot<'_>,
-    verdict: &Verdict,
-    refused_fields: &[String],
-    now: Timestamp,
-) -> Vec<Condition> {
+/// The status and reason of the Ready condition.
+fn ready_state(status: &MachineStatus) -> Option<(&str, &str)> {
+    let ready = conditions::find(&status.conditions, conditions::READY)?;
+    Some((ready.status.as_str(), ready.reason.as_str()))
+}
+
+fn conditions_of(snapshot: &Snapshot<'_>, verdict: &Verdict) -> Vec<Condition> {
     let machine = snapshot.machine;
-    let mut conditions = machine.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    let mut tell = |kind: &str, (is_true, reason, message): Telling| {
-        let statement = Statement { type_: kind, status: Some(is_true), reason, message: &message };
-        conditions::set(&mut conditions, &statement, machine.metadata.generation, now);
-    };
-    tell(conditions::READY, ready(snapshot, verdict));
-    let is_leaving = match verdict {
+    let existing = machine.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let mut conditions = Owned::new(existing, OF_MACHINES, machine.metadata.generation, snapshot.now);
+    conditions.set(conditions::READY, ready(snapshot, verdict));
+
+    let is_deleting = match verdict {
         Verdict::Deleting(_) => true,
         Verdict::Failing(_) => machine.metadata.deletion_timestamp.is_some(),
         _ => false,
     };
-    if let (Ok(observed), false) = (snapshot.observed, is_leaving) {
-        tell(conditions::VIRTUAL_MACHINE_READY, virtual_machine(observed));
+    if let (Ok(observed), false) = (snapshot.observed, is_deleting) {
+        conditions.set(conditions::VIRTUAL_MACHINE_READY, virtual_machine(observed));
         if let Ok(desired) = snapshot.desired {
-            tell(conditions::STORAGE_READY, storage(desired, observed));
-            tell(conditions::NETWORK_READY, network(desired, observed));
+            conditions.set(conditions::STORAGE_READY, storage(desired, observed));
+            conditions.set(conditions::NETWORK_READY, network(desired, observed));
         }
+        let refused_fields = refused_fields(snapshot);
         if observed.machine.is_some() || !refused_fields.is_empty() {
-            tell(conditions::UP_TO_DATE, up_to_date(observed, refused_fields));
+            conditions.set(conditions::UP_TO_DATE, up_to_date(observed, &refused_fields));
         }
     }
-    // There is nothing left that the others could speak of.
-    if is_let_go(machine) {
-        conditions.retain(|condition| condition.type_ == conditions::READY);
+
+    // Nothing is left that the others could describe.
+    if is_held_by_others(machine) {
+        conditions.retain(|type_| type_ == conditions::READY);
     }
-    // Told while it holds; a machine that is not paused says nothing of it.
-    if *verdict == Verdict::Paused {
-        for statement in paused_statements() {
-            conditions::set(&mut conditions, &statement, machine.metadata.generation, now);
-        }
-    } else {
-        conditions.retain(|condition| condition.type_ != conditions::PAUSED);
-    }
-    conditions
+    let paused = (*verdict == Verdict::Paused).then(paused);
+    conditions.set_or_remove(conditions::PAUSED, paused);
+    conditions.into_vec()
 }
 
-/// What is told of a machine on which all action is stopped.
-pub(crate) fn paused_statements() -> [Statement<'static>; 2] {
-    let told =
-        |type_, status, message| Statement { type_, status: Some(status), reason: reason::PAUSED, message };
-    [
-        told(conditions::READY, false, "paused: nothing is done until the annotation is removed"),
-        told(conditions::PAUSED, true, "the annotation vitistack.io/paused stops all action"),
-    ]
+/// The Paused condition of a Machine.
+pub(crate) fn paused() -> Assertion {
+    assertion(true, reason::PAUSED, format!("Reconciliation is paused by the annotation {}", labels::PAUSED))
 }
 
-/// Whether it holds, the reason, the sentence.
-type Telling = (bool, &'static str, String);
+/// The Ready condition of a paused Machine.
+pub(crate) fn not_ready_while_paused() -> Assertion {
+    assertion(
+        false,
+        reason::PAUSED,
+        format!("Reconciliation is paused: remove the annotation {} to resume it", labels::PAUSED),
+    )
+}
 
-fn ready(snapshot: &Snapshot<'_>, verdict: &Verdict) -> Telling {
-    let told = |refusal: &Refusal| (false, refusal.reason, refusal.message.clone());
+fn ready(snapshot: &Snapshot<'_>, verdict: &Verdict) -> Assertion {
+    let is_deleting = snapshot.machine.metadata.deletion_timestamp.is_some();
     match verdict {
         Verdict::Settled => {
-            let is_off = snapshot
-                .observed
-                .ok()
-                .and_then(|observed| observed.machine.as_ref())
-                .is_some_and(|real| real.power == Power::Stopped);
-            if is_off {
-                (true, reason::STOPPED, "the machine is off, as the spec says".into())
+            let backing = snapshot.observed.ok().and_then(|observed| observed.machine.as_ref());
+            if backing.is_some_and(|backing| backing.power == Power::Stopped) {
+                assertion(true, reason::STOPPED, "The machine is stopped, as specified")
             } else {
-                (true, reason::RUNNING, "the machine runs".into())
+                assertion(true, reason::RUNNING, "The machine is running")
             }
         }
         Verdict::Waiting(what) => {
-            let before = snapshot.machine.status.as_ref();
-            let word = if before.is_some_and(was_made) { reason::UPDATING } else { reason::CREATING };
-            (false, word, format!("waiting: {what}"))
+            let existed = snapshot.machine.status.as_ref().is_some_and(has_existed);
+            let reason = if existed { reason::UPDATING } else { reason::CREATING };
+            assertion(false, reason, format!("Waiting for {what}"))
         }
-        Verdict::Failing(refusal) | Verdict::Unknown(refusal) | Verdict::Blocked(refusal) => told(refusal),
-        Verdict::Paused => {
-            let [ready, _] = paused_statements();
-            (false, reason::PAUSED, ready.message.into())
+        Verdict::Failing(refusal) | Verdict::Unknown(refusal) if is_deleting => {
+            assertion(false, reason::DELETING, format!("Failed to delete the machine: {}", refusal.message))
         }
-        Verdict::Deleting(what) => (false, reason::DELETING, format!("waiting: {what}")),
+        Verdict::Failing(refusal) | Verdict::Unknown(refusal) | Verdict::Blocked(refusal) => refused(refusal),
+        Verdict::Paused => not_ready_while_paused(),
+        Verdict::Deleting(what) if is_held_by_others(snapshot.machine) => {
+            let message = format!("The machine has been deleted; waiting for {what}");
+            assertion(false, reason::DELETING, message)
+        }
+        Verdict::Deleting(what) => assertion(false, reason::DELETING, format!("Waiting for {what}")),
     }
 }
 
-/// Whether the machine was made before: it is being made until it ran once, and while it starts again it is not.
-fn was_made(before: &MachineStatus) -> bool {
-    let is_updating =
-        |condition: &Condition| condition.type_ == conditions::READY && condition.reason == reason::UPDATING;
-    matches!(before.phase, Some(MachinePhase::Running | MachinePhase::Stopped))
-        || before.conditions.iter().any(is_updating)
+/// Whether the machine existed before: it is being created until it ran once, and a later start is an update.
+fn has_existed(before: &MachineStatus) -> bool {
+    let ready = conditions::find(&before.conditions, conditions::READY);
+    conditions::is_true(&before.conditions, conditions::VIRTUAL_MACHINE_READY)
+        || ready.is_some_and(|ready| ready.reason == reason::UPDATING)
 }
 
-fn virtual_machine(observed: &Observed) -> Telling {
-    let problem = observed.problems.iter().find_map(|problem| match problem {
+/// The first problem of a kind.
+fn problem(observed: &Observed, pick: impl Fn(&Problem) -> Option<&Refusal>) -> Option<&Refusal> {
+    observed.problems.iter().find_map(pick)
+}
+
+fn virtual_machine(observed: &Observed) -> Assertion {
+    let problem = problem(observed, |problem| match problem {
         Problem::Machine(refusal) => Some(refusal),
         _ => None,
     });
     match (&observed.machine, problem) {
-        (Some(real), _) => match &real.power {
-            Power::Failing(why) => (false, reason::VM_FAILED, why.clone()),
-            Power::Running | Power::Stopped => (true, reason::VM_CREATED, format!("{} exists", real.id)),
-            Power::Starting | Power::Stopping => {
-                (false, reason::STARTING, format!("{} is on its way", real.id))
+        (Some(backing), _) => match &backing.power {
+            Power::Failing(why) => assertion(false, reason::VM_FAILED, why.clone()),
+            Power::Running | Power::Stopped => {
+                assertion(true, reason::VM_CREATED, format!("VM {} exists", backing.id))
             }
+            Power::Starting => assertion(false, reason::STARTING, format!("VM {} is starting", backing.id)),
+            Power::Stopping => assertion(false, reason::STARTING, format!("VM {} is stopping", backing.id)),
         },
-        (None, Some(refusal)) => (false, refusal.reason, refusal.message.clone()),
+        (None, Some(refusal)) => refused(refusal),
         (None, None) => match &observed.failure {
-            Some(failure) => (false, reason::VM_FAILED, failure.clone()),
-            None => (false, reason::CREATING, "there is no machine yet".into()),
+            Some(failure) => assertion(false, reason::VM_FAILED, failure.clone()),
+            None => assertion(false, reason::CREATING, "The VM does not exist yet"),
         },
     }
 }
 
-fn storage(desired: &Desired, observed: &Observed) -> Telling {
-    let problem = observed.problems.iter().find_map(|problem| match problem {
+fn storage(desired: &Desired, observed: &Observed) -> Assertion {
+    let problem = problem(observed, |problem| match problem {
         Problem::Storage(refusal) => Some(refusal),
         _ => None,
     });
     if let Some(refusal) = problem {
-        return (false, refusal.reason, refusal.message.clone());
+        return refused(refusal);
     }
+
     let is_ready = |name: &str| observed.disks.iter().any(|disk| disk.name == name && disk.is_ready);
     let pending: Vec<&str> =
         desired.disks.iter().map(|disk| disk.name.as_str()).filter(|name| !is_ready(name)).collect();
     if pending.is_empty() {
-        (true, reason::PVC_BOUND, "every disk is there".into())
+        assertion(true, reason::PVC_BOUND, "All disks are ready")
     } else {
-        (false, reason::PVC_PENDING, format!("waiting for disks: {}", pending.join(", ")))
+        assertion(false, reason::PVC_PENDING, format!("Waiting for disks: {}", pending.join(", ")))
     }
 }
 
-fn network(desired: &Desired, observed: &Observed) -> Telling {
-    let problem = observed.problems.iter().find_map(|problem| match problem {
+fn network(desired: &Desired, observed: &Observed) -> Assertion {
+    let problem = problem(observed, |problem| match problem {
         Problem::Network(refusal) => Some(refusal),
         _ => None,
     });
-    match problem {
-        Some(refusal) => (false, refusal.reason, refusal.message.clone()),
-        None if desired.interfaces.is_empty() => {
-            (true, reason::NETWORK_CONFIGURED, "the provider's default network is used".into())
-        }
-        None => {
-            let names: Vec<&str> =
-                desired.interfaces.iter().map(|interface| interface.network.name.as_str()).collect();
-            (true, reason::NETWORK_CONFIGURED, format!("attached to {}", names.join(", ")))
-        }
+    if let Some(refusal) = problem {
+        return refused(refusal);
     }
+
+    if desired.interfaces.is_empty() {
+        let message = "Attached to the provider's default network";
+        return assertion(true, reason::NETWORK_CONFIGURED, message);
+    }
+    let names: Vec<&str> =
+        desired.interfaces.iter().map(|interface| interface.network.name.as_str()).collect();
+    assertion(true, reason::NETWORK_CONFIGURED, format!("Attached to {}", names.join(", ")))
 }
 
-fn up_to_date(observed: &Observed, refused_fields: &[String]) -> Telling {
-    let unchangeable = observed.machine.iter().flat_map(|real| &real.unchangeable);
+fn up_to_date(observed: &Observed, refused_fields: &[String]) -> Assertion {
+    let unchangeable = observed.machine.iter().flat_map(|backing| &backing.unchangeable);
     let ignored: Vec<&str> = refused_fields.iter().chain(unchangeable).map(String::as_str).collect();
-    let restart_needed = observed.machine.as_ref().is_some_and(|real| real.restart_needed);
+    let restart_needed = observed.machine.as_ref().is_some_and(|backing| backing.restart_needed);
+
     if !ignored.is_empty() {
-        let fields = ignored.join(", ");
-        (
-            false,
-            reason::FIELD_NOT_SUPPORTED,
-            format!(
-                "the provider cannot honour {fields}: change it back, or make another Machine on a provider that can"
-            ),
-        )
+        let message = format!(
+            "The provider cannot honor {}: revert the change, or create another Machine on a provider that can",
+            ignored.join(", ")
+        );
+        assertion(false, reason::FIELD_NOT_SUPPORTED, message)
     } else if restart_needed {
-        (false, reason::RESTART_REQUIRED, "a change takes effect with the next restart: set the annotation vitistack.io/restart-at to the time".into())
+        let message = format!(
+            "A change takes effect with the next restart: run \"vitistack power restart\", or set the annotation {} to the current time",
+            labels::RESTART_AT
+        );
+        assertion(false, reason::RESTART_REQUIRED, message)
     } else {
-        (true, reason::AS_SPECIFIED, "the machine has everything that the spec says".into())
+        assertion(true, reason::AS_SPECIFIED, "The machine matches the spec")
     }
 }
 
-/// The phase in S4's words.
+/// The phase, by the names of the specification.
 fn phase(verdict: &Verdict, observed: Option<&Observed>) -> MachinePhase {
-    let power = observed.and_then(|observed| observed.machine.as_ref()).map(|real| &real.power);
+    let power = observed.and_then(|observed| observed.machine.as_ref()).map(|backing| &backing.power);
     match (verdict, power) {
         (Verdict::Blocked(_) | Verdict::Failing(_), None) | (_, Some(Power::Failing(_))) => {
             MachinePhase::Failed

@@ -1,15 +1,18 @@
-//! What is to be done, as plain data.
+//! What to do about a machine, as plain data.
 
 use std::fmt;
 
-/// What is to be changed on a machine that exists.
+use serde::{Serialize, Serializer};
+use vitistack_types::{Event, conditions::reason};
+
+/// A change to a machine that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// Give the provider everything in the order that it can take; what takes effect later is told by the next observation.
+    /// Give the provider everything in the order that it can take; the next observation reports what takes effect later.
     Specification,
-    /// Switch it on.
+    /// Start it.
     Start,
-    /// Switch it off and keep it.
+    /// Stop it and keep it.
     Stop,
     /// Restart it once for this request; a second call with the same request does nothing.
     Restart {
@@ -18,64 +21,104 @@ pub enum Update {
     },
 }
 
-/// What is to be deleted. The machine goes first; volumes only when its absence was observed.
+/// A part of a machine to delete. The machine is deleted first; volumes only when its absence was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The machine, without its volumes.
     Machine,
     /// These volumes, by the names of their disks.
     Disks(Vec<String>),
-    /// Those of these volumes that still hold nothing, by the names of their disks. What may hold something stays.
+    /// Those of these volumes that are still blank, by the names of their disks. A volume that may hold data stays.
     BlankDisks(Vec<String>),
-    /// What is left beside machine and volumes.
+    /// What is left besides the machine and its volumes.
     Leftovers,
 }
 
-/// One thing to be done.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The first write to a Machine: finalizer, identity and placement in one patch, before anything real is made.
+    /// Write finalizer, identity and placement to the Machine in one patch, before anything real is created.
     Claim,
-    /// Make the machine.
+    /// Create the machine.
     Create,
     /// Change the machine.
     Update(Update),
     /// Delete a part of the machine.
     Delete(Part),
-    /// Let the Machine go: the absence of everything real was observed.
-    Release,
-    /// Note that the provider cannot take the Machine, before what was made for it goes: from then on it is given back.
-    PassOver,
-    /// Give the Machine back to its Datacenter, which finds another provider: the absence of everything real was observed.
-    HandBack,
+    /// Remove our finalizer: the absence of everything real was observed.
+    RemoveFinalizer,
+    /// Record that the provider cannot host the Machine, before its leftovers are deleted.
+    MarkPassedOver,
+    /// Return the Machine to its Datacenter, which finds another provider: the absence of everything real was observed.
+    ReturnToDatacenter,
 }
 
-/// One thing to be done and why, in a sentence: the same for event, log line and golden file.
+impl Action {
+    /// The name of the action in a trace.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Claim => "claim",
+            Self::Create => "create",
+            Self::Update(_) => "update",
+            Self::Delete(_) => "delete",
+            Self::RemoveFinalizer => "remove_finalizer",
+            Self::MarkPassedOver => "mark_passed_over",
+            Self::ReturnToDatacenter => "return_to_datacenter",
+        }
+    }
+}
+
+/// One action and why, in a sentence: event, log line and golden file show the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What.
+    /// What to do.
     pub action: Action,
     /// Why.
     pub why: String,
 }
 
+impl Step {
+    /// The event to publish when the step was carried out, for steps that no condition records.
+    #[must_use]
+    pub fn event(&self) -> Option<Event> {
+        let reason = match &self.action {
+            Action::Delete(_) => reason::DELETING,
+            Action::Update(_) => reason::UPDATING,
+            Action::MarkPassedOver | Action::ReturnToDatacenter => reason::PASSED_OVER,
+            Action::Claim | Action::Create | Action::RemoveFinalizer => return None,
+        };
+        Some(Event::normal(reason, self.to_string()))
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let action = match &self.action {
-            Action::Claim => "claim".to_owned(),
-            Action::Create => "create".to_owned(),
-            Action::Update(Update::Specification) => "update".to_owned(),
-            Action::Update(Update::Start) => "start".to_owned(),
-            Action::Update(Update::Stop) => "stop".to_owned(),
-            Action::Update(Update::Restart { request }) => format!("restart for {request}"),
-            Action::Delete(Part::Machine) => "delete machine".to_owned(),
-            Action::Delete(Part::Disks(names)) => format!("delete disks {}", names.join(", ")),
-            Action::Delete(Part::BlankDisks(names)) => format!("delete blank disks {}", names.join(", ")),
-            Action::Delete(Part::Leftovers) => "delete leftovers".to_owned(),
-            Action::PassOver => "pass over".to_owned(),
-            Action::Release => "release".to_owned(),
-            Action::HandBack => "hand back".to_owned(),
-        };
-        write!(formatter, "{action}: {}", self.why)
+        match &self.action {
+            Action::Claim => formatter.write_str("Claiming the machine")?,
+            Action::Create => formatter.write_str("Creating the machine")?,
+            Action::Update(Update::Specification) => formatter.write_str("Updating the machine")?,
+            Action::Update(Update::Start) => formatter.write_str("Starting the machine")?,
+            Action::Update(Update::Stop) => formatter.write_str("Stopping the machine")?,
+            Action::Update(Update::Restart { request }) => {
+                write!(formatter, "Restarting the machine for {request}")?;
+            }
+            Action::Delete(Part::Machine) => formatter.write_str("Deleting the machine")?,
+            Action::Delete(Part::Disks(names)) => write!(formatter, "Deleting disks {}", names.join(", "))?,
+            Action::Delete(Part::BlankDisks(names)) => {
+                write!(formatter, "Deleting blank disks {}", names.join(", "))?;
+            }
+            Action::Delete(Part::Leftovers) => formatter.write_str("Deleting leftovers")?,
+            Action::RemoveFinalizer => formatter.write_str("Removing the finalizer")?,
+            Action::MarkPassedOver => formatter.write_str("Passing over the provider")?,
+            Action::ReturnToDatacenter => formatter.write_str("Returning the Machine to its Datacenter")?,
+        }
+        write!(formatter, ": {}", self.why)
+    }
+}
+
+impl Serialize for Step {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }

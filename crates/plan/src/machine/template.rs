@@ -1,4 +1,4 @@
-//! The classes that are compiled in, and how a class and a Machine's own words become one.
+//! The built-in classes, and how a class and a Machine's own spec are merged.
 
 use vitistack_types::{
     Size,
@@ -7,19 +7,19 @@ use vitistack_types::{
 
 use super::{CpuShape, DesiredDisk};
 
-/// What a template gives a machine.
+/// What a template sets.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
-    /// Processors; a template always has them, no template has none.
+    /// Processors; a template always sets them.
     pub cpu: Option<CpuShape>,
-    /// Memory, likewise.
+    /// Memory; a template always sets it.
     pub memory: Option<Size>,
     /// Disks, each with a size.
     pub disks: Vec<Disk>,
 }
 
 impl Template {
-    /// The compiled-in class of that name.
+    /// Returns the built-in class of that name.
     pub fn built_in(name: &str) -> Option<Self> {
         let (cores, memory, root) = match name {
             "small" => (1, "2Gi", "20Gi"),
@@ -52,7 +52,7 @@ impl From<&MachineClass> for Template {
     }
 }
 
-/// Processors: each number of the Machine overrides its own, the rest is the template's, then 1.
+/// Returns the processors: each number comes from the Machine, otherwise from the template, otherwise it is 1.
 pub fn cpu(template: &Template, spec: &MachineSpec) -> Option<CpuShape> {
     let own = spec.resources.as_ref().and_then(|resources| resources.cpu.clone()).unwrap_or_default();
     let base = template.cpu;
@@ -63,14 +63,14 @@ pub fn cpu(template: &Template, spec: &MachineSpec) -> Option<CpuShape> {
     })
 }
 
-/// Memory: the Machine's, else the template's.
+/// Returns the memory: from the Machine, otherwise from the template.
 pub fn memory(template: &Template, spec: &MachineSpec) -> Option<Size> {
     let own = spec.resources.as_ref().and_then(|resources| resources.memory.as_ref());
     own.map(|memory| memory.size.clone()).or_else(|| template.memory.clone())
 }
 
-/// Disks: the template's in their order, each overridden value by value by the Machine's of the same name, then the
-/// Machine's own. The error is the name of a disk that nobody gave a size.
+/// Returns the disks: those of the template in their order, each overridden field by field by the Machine's disk of the
+/// same name, then the Machine's own. The error is the name of a disk without a size.
 pub fn disks(template: &Template, spec: &MachineSpec) -> Result<Vec<DesiredDisk>, String> {
     let own = |name: &str| spec.disks.iter().find(|disk| disk.name == name);
     let inherited = template.disks.iter().map(|disk| merged(disk, own(&disk.name)));

@@ -1,4 +1,4 @@
-//! What differs between a machine as it shall be and as it would be, part by part.
+//! What differs between two desired states of a machine, part by part.
 
 use std::fmt::Display;
 
@@ -13,40 +13,40 @@ pub(super) enum Part {
     Size,
     /// The size of a disk that grows.
     DiskSize,
-    /// Which disks there are, and how the machine sees them.
+    /// The list of disks, and how the machine sees them.
     Disks,
-    /// Which interfaces there are.
+    /// The list of interfaces.
     Interfaces,
-    /// Everything else that a machine is made of.
+    /// Everything else that a machine consists of.
     Hardware,
-    /// What any backend does at once.
-    AtOnce,
-    /// What no backend changes.
+    /// What every backend changes immediately.
+    Immediate,
+    /// What no backend can change.
     Fixed,
 }
 
-/// One thing that differs.
+/// One difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) part: Part,
     pub(super) what: String,
-    /// What else comes with it, as the end of the sentence.
-    pub(super) then: &'static str,
+    /// What follows from it, as the end of the sentence.
+    pub(super) consequence: &'static str,
 }
 
 impl Desired {
-    /// Whether it shall be off.
+    /// Whether it is to be stopped.
     pub(super) fn is_off(&self) -> bool {
         self.power == PowerState::Stopped
     }
 }
 
-/// Everything that differs.
+/// Returns every difference.
 pub(super) fn differences(before: &Desired, after: &Desired) -> Vec<Difference> {
     let mut found = removed_disks(&before.disks, &after.disks);
-    let mut add = |part, what: String| found.push(Difference { part, what, then: "" });
+    let mut add = |part, what: String| found.push(Difference { part, what, consequence: "" });
     if before.cpu != after.cpu {
-        let words = |cpu: CpuShape| {
+        let print = |cpu: CpuShape| {
             format!(
                 "{} CPU ({} sockets × {} cores × {} threads)",
                 cpu.total(),
@@ -57,7 +57,7 @@ pub(super) fn differences(before: &Desired, after: &Desired) -> Vec<Difference> 
         };
         let is_same_total = before.cpu.total() == after.cpu.total();
         let (old, new) = if is_same_total {
-            (words(before.cpu), words(after.cpu))
+            (print(before.cpu), print(after.cpu))
         } else {
             (before.cpu.total().to_string(), after.cpu.total().to_string())
         };
@@ -83,8 +83,8 @@ pub(super) fn differences(before: &Desired, after: &Desired) -> Vec<Difference> 
         );
     }
     if before.power != after.power {
-        let what = if after.is_off() { "it is switched off" } else { "it is switched on" };
-        add(Part::AtOnce, what.to_owned());
+        let what = if after.is_off() { "it is stopped" } else { "it is started" };
+        add(Part::Immediate, what.to_owned());
     }
     disks(&before.disks, &after.disks, &mut add);
     interfaces(&before.interfaces, &after.interfaces, &mut add);
@@ -100,9 +100,9 @@ fn removed_disks(before: &[DesiredDisk], after: &[DesiredDisk]) -> Vec<Differenc
     let difference = |old: &DesiredDisk| Difference {
         part: Part::Disks,
         what: format!("disk {} is removed", old.name),
-        then: match old.reclaim_policy {
-            ReclaimPolicy::Delete => "; its volume is deleted with all that is on it (reclaimPolicy Delete)",
-            ReclaimPolicy::Retain => "; its volume is kept (reclaimPolicy Retain)",
+        consequence: match old.reclaim_policy {
+            ReclaimPolicy::Delete => "; its volume is deleted with all data (reclaimPolicy Delete)",
+            ReclaimPolicy::Retain => "; its volume is retained (reclaimPolicy Retain)",
         },
     };
     before.iter().filter(is_removed).map(difference).collect()
@@ -132,12 +132,12 @@ fn disks(before: &[DesiredDisk], after: &[DesiredDisk], add: &mut impl FnMut(Par
             add(Part::Disks, format!("disk {name} is seen as another device"));
         }
         if old.reclaim_policy != new.reclaim_policy {
-            let word = |policy| match policy {
+            let print = |policy| match policy {
                 ReclaimPolicy::Delete => "Delete",
                 ReclaimPolicy::Retain => "Retain",
             };
             let what = format!("disk {name} reclaimPolicy");
-            add(Part::AtOnce, arrow(&what, word(old.reclaim_policy), word(new.reclaim_policy)));
+            add(Part::Immediate, arrow(&what, print(old.reclaim_policy), print(new.reclaim_policy)));
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What would become of objects if others were laid over them.
+//! What would happen if manifests were applied.
 //!
-//! A pure function over two worlds: as it is, and as it would be. Whatever can be decided is decided by the functions
-//! that the operators use, so the words are those of conditions and events. What only a provider knows, such as whether
-//! it has room, is not foretold.
+//! A pure function over two inventories: as it is, and as it would be. What can be decided is decided by the functions
+//! that the operators use, so the sentences are those of conditions and events. What only a provider knows, such as
+//! whether it has capacity, is not predicted.
 
 mod difference;
-mod outlook;
+mod forecast;
 mod totals;
 
 use std::{collections::BTreeMap, fmt};
@@ -13,6 +13,7 @@ use std::{collections::BTreeMap, fmt};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::SignedDuration};
 use serde::Serialize;
 use vitistack_types::{
+    ObjectId, Placement,
     conditions::{self, Statement, reason},
     labels,
     v1alpha1::{Machine, ProviderType},
@@ -22,28 +23,29 @@ pub use totals::{PriceChange, QuotaChange};
 
 use self::{
     difference::{Difference, differences},
-    outlook::{Outlook, Placed, Standing},
+    forecast::{Cost, Destination, Forecast, MachineForecast},
 };
 use crate::{
-    explain::{World, command, object},
+    Inventory,
+    command::command,
     machine::{Capabilities, Desired, Support, has_finalizer},
 };
 
-/// What happens to an object; the gravest of it.
+/// What happens to an object; the most severe of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// Nothing.
     Unchanged,
-    /// It is made.
+    /// It is created.
     Create,
-    /// It changes where it is, at once.
+    /// It changes in place, immediately.
     Change,
     /// It changes, and some of it takes effect with the next restart.
     Restart,
-    /// Some of it can never be had on the machine that is there: it would have to be made anew.
-    Replace,
-    /// The API does not take it, or nobody acts on it until something else changes.
+    /// Some of it can never take effect on the existing machine, which stays as it is.
+    Blocked,
+    /// The API rejects it, or no operator acts on it until something else changes.
     Refuse,
 }
 
@@ -54,7 +56,7 @@ impl fmt::Display for Action {
             Self::Create => "create",
             Self::Change => "change",
             Self::Restart => "restart",
-            Self::Replace => "replace",
+            Self::Blocked => "blocked",
             Self::Refuse => "refuse",
         })
     }
@@ -62,44 +64,50 @@ impl fmt::Display for Action {
 
 /// A field that changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// Where it is, such as `spec.region`.
+pub struct FieldChange {
+    /// Its path, such as `spec.region`.
     pub path: String,
-    /// What it is and what it would be, such as `west → east`.
+    /// The old and the new value, such as `west → east`.
     pub change: String,
 }
 
-/// How an object would stand in the API.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Laid {
-    /// It is new.
-    New,
-    /// It is there, and these fields change; none if it stays as it is.
-    Over(Vec<Field>),
-    /// The API does not take it, in its own words.
-    Refused(String),
+impl fmt::Display for FieldChange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.path, self.change)
+    }
 }
 
-/// An object that is laid over the world.
+/// What applying a manifest does to the object in the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
-    /// Which, such as `Machine default/web-1`.
-    pub object: String,
-    /// How.
-    pub laid: Laid,
+pub enum Effect {
+    /// It is created.
+    Created,
+    /// These fields change; none if it stays as it is.
+    Updated(Vec<FieldChange>),
+    /// The API rejects it with this message.
+    Rejected(String),
+}
+
+/// An object whose manifest is applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The object.
+    pub object: ObjectId,
+    /// What applying it does.
+    pub effect: Effect,
 }
 
 /// What happens to one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Which, such as `Machine default/web-1`.
-    pub object: String,
-    /// What.
+    /// The object.
+    pub object: ObjectId,
+    /// What happens.
     pub action: Action,
-    /// Whether it happens to it because another object changes.
+    /// Whether it happens because another object changes.
     pub is_indirect: bool,
-    /// What in particular, and why.
+    /// The details, and why.
     pub why: Vec<String>,
 }
 
@@ -107,11 +115,11 @@ pub struct Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preview {
-    /// To which objects: those that are laid over first, in their order.
+    /// The objects: those that are applied first, in their order.
     pub entries: Vec<Entry>,
-    /// What changes in the use of Datacenters, or in its limits.
+    /// Changes in what the Machines of Datacenters use.
     pub quotas: Vec<QuotaChange>,
-    /// What changes in what all Machines cost.
+    /// Changes in the price of all Machines.
     pub prices: Vec<PriceChange>,
 }
 
@@ -123,65 +131,76 @@ impl Preview {
     }
 }
 
-/// What would happen if the world became another one. `changed` is what was laid over the one to make the other;
+/// Returns what would happen if an inventory became another one. `applied` is the difference between the two;
 /// `capabilities` is what the backend of a type of provider can do.
 #[must_use]
 pub fn preview(
-    before: &World,
-    after: &World,
-    changed: &[Changed],
+    before: &Inventory,
+    after: &Inventory,
+    applied: &[Applied],
     capabilities: &dyn Fn(ProviderType) -> Capabilities,
 ) -> Preview {
-    let after = settled(after, changed);
-    let (was, will) = (Outlook::new(before), Outlook::new(&after));
-    let names: BTreeMap<&str, &Changed> = changed.iter().map(|each| (each.object.as_str(), each)).collect();
-    let old: BTreeMap<String, &Machine> =
-        before.machines.iter().map(|machine| (object("Machine", &machine.metadata), machine)).collect();
-    let mut of_machines = BTreeMap::new();
+    let after = reconciled(after, applied);
+    let (old_forecast, new_forecast) = (Forecast::new(before), Forecast::new(&after));
+    let effects: BTreeMap<&ObjectId, &Effect> =
+        applied.iter().map(|applied| (&applied.object, &applied.effect)).collect();
+    let old_machines: BTreeMap<ObjectId, &Machine> =
+        before.machines.iter().map(|machine| (ObjectId::of(machine), machine)).collect();
+
+    let mut machines = BTreeMap::new();
     for machine in &after.machines {
-        let own = object("Machine", &machine.metadata);
-        let pair = Pair {
-            before: old.get(&own).map(|old| (*old, was.of(old))),
-            after: (machine, will.of(machine)),
-            changed: names.get(own.as_str()).copied(),
+        let object = ObjectId::of(machine);
+        let effect = effects.get(&object).copied();
+        let transition = Transition {
+            before: old_machines.get(&object).map(|old| old_forecast.of(old)),
+            after: new_forecast.of(machine),
+            effect,
         };
-        if let Some((action, why)) = pair.told(&own, capabilities) {
-            let is_indirect = pair.changed.is_none();
-            of_machines.insert(own.clone(), Entry { object: own, action, is_indirect, why });
+        if let Some((action, why)) = transition.describe(&object, capabilities) {
+            let entry = Entry { object: object.clone(), action, is_indirect: effect.is_none(), why };
+            machines.insert(object, entry);
         }
     }
-    let direct = changed.iter().map(|each| of_machines.remove(&each.object).unwrap_or_else(|| plain(each)));
-    let mut entries: Vec<Entry> = direct.collect();
-    entries.extend(of_machines.into_values());
-    Preview { entries, quotas: totals::quotas(&was, &will), prices: totals::prices(&was, &will) }
+
+    let mut entries: Vec<Entry> = applied
+        .iter()
+        .map(|applied| machines.remove(&applied.object).unwrap_or_else(|| entry_of_object(applied)))
+        .collect();
+    entries.extend(machines.into_values());
+    Preview {
+        entries,
+        quotas: totals::quotas(&old_forecast, &new_forecast),
+        prices: totals::prices(&old_forecast, &new_forecast),
+    }
 }
 
-/// The world once those who look after new objects have seen them.
-fn settled(after: &World, changed: &[Changed]) -> World {
+/// The inventory once the operators have reconciled the objects that are created.
+fn reconciled(after: &Inventory, applied: &[Applied]) -> Inventory {
     let mut after = after.clone();
-    let new: BTreeMap<&str, i64> = changed
+    let created: BTreeMap<&ObjectId, i64> = applied
         .iter()
-        .filter(|each| each.laid == Laid::New)
-        .map(|each| each.object.as_str())
+        .filter(|applied| applied.effect == Effect::Created)
+        .map(|applied| &applied.object)
         .zip(0..)
         .collect();
     let now = after.now;
+
     for machine in &mut after.machines {
-        let own = object("Machine", &machine.metadata);
-        if let Some(number) = new.get(own.as_str()) {
-            // Whoever is made later is let in later, in the order in which they are laid over.
-            let made = now.saturating_add(SignedDuration::from_millis(*number)).unwrap_or(now);
-            machine.metadata.creation_timestamp = Some(Time(made));
-            machine.metadata.uid = Some(format!("the uid of {own}"));
+        let object = ObjectId::of(machine);
+        if let Some(number) = created.get(&object) {
+            // Quotas admit Machines by age: they are created in the order in which they are applied.
+            let time = now.saturating_add(SignedDuration::from_millis(*number)).unwrap_or(now);
+            machine.metadata.creation_timestamp = Some(Time(time));
+            machine.metadata.uid = Some(format!("uid of {object}"));
         }
     }
     for provider in &mut after.providers {
-        if new.contains_key(object("MachineProvider", &provider.metadata).as_str()) {
+        if created.contains_key(&ObjectId::of(provider)) {
             let ready = Statement {
                 type_: conditions::READY,
                 status: Some(true),
                 reason: reason::AS_SPECIFIED,
-                message: "it is taken to be ready",
+                message: "Assumed to be ready",
             };
             let status = provider.status.get_or_insert_default();
             conditions::set(&mut status.conditions, &ready, None, now);
@@ -190,166 +209,175 @@ fn settled(after: &World, changed: &[Changed]) -> World {
     after
 }
 
-/// An object that nobody makes anything for.
-fn plain(changed: &Changed) -> Entry {
-    let (action, why) = match &changed.laid {
-        Laid::Refused(message) => (Action::Refuse, vec![message.clone()]),
-        Laid::New if changed.object.starts_with("MachineProvider ") => {
-            (Action::Create, vec!["it is taken to be ready; whether it answers is not known".to_owned()])
+/// What happens to an object that has no backing machine.
+fn entry_of_object(Applied { object, effect }: &Applied) -> Entry {
+    let (action, why) = match effect {
+        Effect::Rejected(message) => (Action::Refuse, vec![message.clone()]),
+        Effect::Created if object.kind == "MachineProvider" => {
+            (Action::Create, vec!["assumed to be ready: whether it answers is not known".to_owned()])
         }
-        Laid::New => (Action::Create, Vec::new()),
-        Laid::Over(fields) if fields.is_empty() => (Action::Unchanged, Vec::new()),
-        Laid::Over(fields) => (Action::Change, fields.iter().map(told).collect()),
+        Effect::Created => (Action::Create, Vec::new()),
+        Effect::Updated(fields) if fields.is_empty() => (Action::Unchanged, Vec::new()),
+        Effect::Updated(fields) => (Action::Change, fields.iter().map(ToString::to_string).collect()),
     };
-    Entry { object: changed.object.clone(), action, is_indirect: false, why }
-}
-
-fn told(field: &Field) -> String {
-    format!("{}: {}", field.path, field.change)
+    Entry { object: object.clone(), action, is_indirect: false, why }
 }
 
 /// A Machine before and after.
-struct Pair<'a> {
-    before: Option<(&'a Machine, Standing<'a>)>,
-    after: (&'a Machine, Standing<'a>),
-    changed: Option<&'a Changed>,
+struct Transition<'a> {
+    before: Option<MachineForecast<'a>>,
+    after: MachineForecast<'a>,
+    effect: Option<&'a Effect>,
 }
 
-impl Pair<'_> {
-    /// What happens to it and why; none if nothing is to be told.
-    fn told(
+impl Transition<'_> {
+    /// What happens to it and why, if there is something to report.
+    fn describe(
         &self,
-        own: &str,
+        object: &ObjectId,
         capabilities: &dyn Fn(ProviderType) -> Capabilities,
     ) -> Option<(Action, Vec<String>)> {
-        match self.changed.map(|changed| &changed.laid) {
-            // Told with the words of the API.
-            Some(Laid::Refused(_)) => None,
-            Some(Laid::New) => Some(self.created()),
-            Some(Laid::Over(fields)) => Some(self.changes(own, fields, capabilities)),
+        match self.effect {
+            // Reported with the message of the API.
+            Some(Effect::Rejected(_)) => None,
+            Some(Effect::Created) => Some(self.created()),
+            Some(Effect::Updated(fields)) => Some(self.changed(object, fields, capabilities)),
             None => {
-                let (action, why) = self.changes(own, &[], capabilities);
+                let (action, why) = self.changed(object, &[], capabilities);
                 (action != Action::Unchanged).then_some((action, why))
             }
         }
     }
 
     fn created(&self) -> (Action, Vec<String>) {
-        let (_, standing) = &self.after;
-        let mut why = Vec::new();
-        if let Ok(desired) = &standing.desired {
-            why.push(summary(desired));
-        }
-        match &standing.placed {
-            Placed::Refused(refusal) => {
+        let mut why: Vec<String> = self.after.desired.iter().map(summary).collect();
+        match &self.after.destination {
+            Destination::Refused(refusal) => {
                 why.insert(0, format!("{}: {}", refusal.reason, refusal.message));
                 (Action::Refuse, why)
             }
-            Placed::At { place, because } => {
-                let because = because.as_ref().map(|because| format!(": {because}")).unwrap_or_default();
-                why.push(format!("goes to {}{because}", outlook::title(place)));
-                why.extend(standing.price.as_ref().map(|price| format!("price: {price}")));
+            Destination::At { placement, why: chosen } => {
+                why.push(placed_on(placement, chosen.as_ref()));
+                why.extend(self.after.price.as_ref().map(|price| format!("price: {price}")));
                 (Action::Create, why)
             }
-            Placed::Waits(what) => {
-                why.push((*what).to_owned());
+            Destination::Waiting(sentence) => {
+                why.push((*sentence).to_owned());
                 (Action::Create, why)
             }
         }
     }
 
-    fn changes(
+    fn changed(
         &self,
-        own: &str,
-        fields: &[Field],
+        object: &ObjectId,
+        fields: &[FieldChange],
         capabilities: &dyn Fn(ProviderType) -> Capabilities,
     ) -> (Action, Vec<String>) {
-        let Some((old, was)) = &self.before else { return self.created() };
-        let (_, will) = &self.after;
-        let mut action = if fields.is_empty() { Action::Unchanged } else { Action::Change };
-        let in_metadata = |field: &&Field| field.path.starts_with("metadata.");
-        let mut why: Vec<String> = fields.iter().filter(in_metadata).map(told).collect();
-        let parts = match (&was.desired, &will.desired) {
+        let Some(before) = &self.before else { return self.created() };
+        let parts = match (&before.desired, &self.after.desired) {
             (Ok(before), Ok(after)) => differences(before, after),
             _ => Vec::new(),
         };
+
+        let mut action = if fields.is_empty() { Action::Unchanged } else { Action::Change };
+        let (metadata, others): (Vec<&FieldChange>, Vec<&FieldChange>) =
+            fields.iter().partition(|field| field.path.starts_with("metadata."));
+        let mut why: Vec<String> = metadata.iter().map(ToString::to_string).collect();
         if parts.is_empty() {
-            why.extend(fields.iter().filter(|field| !in_metadata(field)).map(told));
+            why.extend(others.iter().map(ToString::to_string));
         }
-        let is_off = [&was.desired, &will.desired].into_iter().flatten().any(Desired::is_off);
-        let able = will.provider_type.map(capabilities);
+
+        let is_created = has_finalizer(before.machine);
+        let is_off = [&before.desired, &self.after.desired].into_iter().flatten().any(Desired::is_off);
+        let able = self.after.provider_type.filter(|_| is_created).map(capabilities);
         for part in &parts {
-            let support =
-                if has_finalizer(old) { able.as_ref().map(|able| part.support(able)) } else { None };
-            let (part_action, how) = effect(support, is_off);
+            let support = able.as_ref().map(|able| part.support(able));
+            let (part_action, how) = effect_of(support, is_off);
             action = action.max(part_action);
-            let then = if support.is_some() { part.then } else { "" };
-            why.push(format!("{}{how}{then}", part.what));
+            let consequence = if support.is_some() { part.consequence } else { "" };
+            why.push(format!("{}{how}{consequence}", part.what));
         }
-        let asks_restart = format!("metadata.annotations.{}", labels::RESTART_AT);
-        if fields.iter().any(|field| field.path == asks_restart) && has_finalizer(old) && !is_off {
+
+        let restart_at = format!("metadata.annotations.{}", labels::RESTART_AT);
+        let requests_restart = fields.iter().any(|field| field.path == restart_at);
+        if requests_restart && is_created && !is_off {
             action = action.max(Action::Restart);
-            why.push("it is restarted at once, as the annotation asks for".to_owned());
+            why.push("restarted immediately, as the annotation requests".to_owned());
         } else if action == Action::Restart {
-            why.push(format!("restart it when it suits: `{}`", command("power restart", own)));
+            why.push(format!("restart it when convenient: `{}`", command("power restart", object)));
         }
-        self.moves(&mut action, &mut why);
+
+        self.add_destination(before, &mut action, &mut why);
         (action, why)
     }
 
-    /// What changes in where it is, in what stands in its way, and in its price.
-    fn moves(&self, action: &mut Action, why: &mut Vec<String>) {
-        let Some((_, was)) = &self.before else { return };
-        let (_, will) = &self.after;
-        match &will.placed {
-            Placed::Refused(refusal) => {
-                // The numbers in the words may change while it stays refused.
-                let is_known =
-                    matches!(&was.placed, Placed::Refused(before) if before.reason == refusal.reason);
+    /// Adds what changes in its placement, in what blocks it, and in its price.
+    fn add_destination(&self, before: &MachineForecast<'_>, action: &mut Action, why: &mut Vec<String>) {
+        let after = &self.after;
+        match &after.destination {
+            Destination::Refused(refusal) => {
+                // The numbers in the message may change while the reason stays.
+                let is_known = matches!(
+                    &before.destination,
+                    Destination::Refused(before) if before.reason == refusal.reason
+                );
                 if *action != Action::Unchanged || !is_known {
                     *action = Action::Refuse;
                 }
                 why.insert(0, format!("{}: {}", refusal.reason, refusal.message));
             }
-            Placed::At { place, because } if was.placed.place() != Some(place) => {
+            Destination::At { placement, why: chosen }
+                if before.destination.placement() != Some(placement) =>
+            {
                 *action = (*action).max(Action::Change);
-                let because = because.as_ref().map(|because| format!(": {because}")).unwrap_or_default();
-                why.push(format!("goes to {}{because}", outlook::title(place)));
+                why.push(placed_on(placement, chosen.as_ref()));
             }
-            Placed::Waits(what) if *action != Action::Unchanged => why.push((*what).to_owned()),
-            Placed::At { .. } | Placed::Waits(_) => {}
+            Destination::Waiting(sentence) if *action != Action::Unchanged => {
+                why.push((*sentence).to_owned());
+            }
+            Destination::At { .. } | Destination::Waiting(_) => {}
         }
-        // One that is refused stays as it is, at its price.
-        if was.price != will.price && *action != Action::Refuse {
-            let word = |price: &Option<outlook::Cost>| {
-                price.as_ref().map_or_else(|| "not known".to_owned(), ToString::to_string)
+
+        // A Machine that is refused stays as it is, at its price.
+        if before.price != after.price && *action != Action::Refuse {
+            let print = |price: &Option<Cost>| {
+                price.as_ref().map_or_else(|| "unknown".to_owned(), ToString::to_string)
             };
             *action = (*action).max(Action::Change);
-            why.push(format!("price: {} → {}", word(&was.price), word(&will.price)));
+            why.push(format!("price: {} → {}", print(&before.price), print(&after.price)));
         }
     }
 }
 
-/// What a change of a part means, and the words for it. Without support nothing was made yet.
-fn effect(support: Option<Support>, is_off: bool) -> (Action, &'static str) {
+/// Where a Machine goes, in the sentence of its Datacenter if that decided it.
+fn placed_on(placement: &Placement, chosen: Option<&String>) -> String {
+    chosen.cloned().unwrap_or_else(|| match placement.provider() {
+        Some(provider) => format!("Placed on {provider}"),
+        None => "Placed in the cluster itself".to_owned(),
+    })
+}
+
+/// What a change of a part means, and how it takes effect. Without support nothing was created yet.
+fn effect_of(support: Option<Support>, is_off: bool) -> (Action, &'static str) {
     match support {
-        None => (Action::Change, ", before anything is made"),
-        Some(Support::InPlace) => (Action::Change, ", at once"),
+        None => (Action::Change, ", before the machine is created"),
+        Some(Support::InPlace) => (Action::Change, ", immediately"),
         Some(Support::AtRestart) if is_off => (Action::Change, ", when it starts"),
         Some(Support::AtRestart) => (Action::Restart, ", with the next restart"),
         Some(Support::Never) => (
-            Action::Replace,
-            ": the provider cannot honour it on the machine that is there: change it back, or make another Machine",
+            Action::Blocked,
+            ": the provider cannot change it on the existing machine: revert the change, or create another Machine",
         ),
     }
 }
 
-/// The machine in short.
+/// The machine in a few words.
 fn summary(desired: &Desired) -> String {
     let disks: Vec<String> =
         desired.disks.iter().map(|disk| format!("disk {} {}", disk.name, disk.size)).collect();
     let disks = if disks.is_empty() { "no disk".to_owned() } else { disks.join(", ") };
-    let power = if desired.is_off() { ", off" } else { "" };
+    let power = if desired.is_off() { ", stopped" } else { "" };
     format!("{} CPU, {} memory, {disks}{power}", desired.cpu.total(), desired.memory)
 }
 
@@ -362,7 +390,7 @@ impl Difference {
             difference::Part::Disks => able.change_disks,
             difference::Part::Interfaces => able.change_interfaces,
             difference::Part::Hardware => able.change_hardware,
-            difference::Part::AtOnce => Support::InPlace,
+            difference::Part::Immediate => Support::InPlace,
             difference::Part::Fixed => Support::Never,
         }
     }

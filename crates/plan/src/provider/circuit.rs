@@ -1,31 +1,32 @@
-//! Whether a provider is trusted with new machines, from the results of its health checks.
+//! Whether a provider is trusted with new machines, according to its health checks.
 
-/// Good answers in a row that close an open circuit: one may be luck, and a machine placed on it would have to move again.
+/// Successful checks in a row that close an open circuit: a single one may be luck, and a machine placed on it would have
+/// to move again.
 const ANSWERS_TO_CLOSE: u16 = 2;
 
-/// The state after the checks so far. It lives in memory only: a new process asks before it trusts.
+/// The state after the checks so far. It is kept in memory only: a new process checks before it trusts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Circuit {
-    /// Not asked yet.
+    /// Not checked yet.
     #[default]
     Unknown,
-    /// Trusted; so many checks in a row failed.
+    /// Trusted.
     Closed {
         /// Failed checks in a row.
         failures: u16,
     },
-    /// Not trusted; so many checks in a row went well.
+    /// Not trusted.
     Open {
-        /// Good checks in a row.
+        /// Successful checks in a row.
         successes: u16,
     },
 }
 
 impl Circuit {
-    /// The state after one more check; `threshold` failures in a row open it.
+    /// Returns the state after one more check; `threshold` failures in a row open it.
     #[must_use]
-    pub fn after(self, is_well: bool, threshold: u16) -> Self {
-        match (self, is_well) {
+    pub fn after(self, is_success: bool, threshold: u16) -> Self {
+        match (self, is_success) {
             (Self::Closed { failures }, false) if failures + 1 < threshold => {
                 Self::Closed { failures: failures + 1 }
             }
@@ -48,19 +49,19 @@ impl Circuit {
 mod tests {
     use super::*;
 
-    /// One letter per check, `+` or `-`; the answer has one letter per state: trusted or not.
+    /// One character per check, `+` or `-`; the result has one per state: trusted or not.
     fn trust(checks: &str) -> String {
         let mut circuit = Circuit::default();
-        let mut told = String::new();
+        let mut states = String::new();
         for check in checks.chars() {
             circuit = circuit.after(check == '+', 3);
-            told.push(if circuit.is_closed() { 'T' } else { 'n' });
+            states.push(if circuit.is_closed() { 'T' } else { 'n' });
         }
-        told
+        states
     }
 
     #[test]
-    fn three_failures_in_a_row_open_it_and_two_answers_in_a_row_close_it() {
+    fn three_failures_in_a_row_open_it_and_two_successes_close_it() {
         assert_eq!(trust("+--+---+-++"), "TTTTTTnnnnT");
     }
 

@@ -1,8 +1,8 @@
-//! By which name the world of a provider knows it.
+//! The name by which the resources of a provider know it.
 
 use vitistack_types::{labels, v1alpha1::MachineProvider};
 
-/// The identity of a provider: the one it carries, as after a restore, else its UID.
+/// Returns the identity of a provider: the one it carries, as after a restore, otherwise its UID.
 #[must_use]
 pub fn identity(provider: &MachineProvider) -> &str {
     let annotations = provider.metadata.annotations.as_ref();

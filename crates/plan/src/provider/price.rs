@@ -1,9 +1,9 @@
-//! What a machine costs.
+//! The price of a machine.
 
 use vitistack_types::v1alpha1::{InstanceType, MachineProviderSpec};
 
-/// The smallest size of a provider that a machine of so many virtual CPUs and bytes of memory fits into: fewest CPUs
-/// first, then least memory, then by name. Its price is the machine's price.
+/// Returns the smallest instance type of a provider that fits a machine with these virtual CPUs and bytes of memory: fewest
+/// CPUs first, then least memory, then by name. Its price is the machine's price.
 #[must_use]
 pub fn price_of(provider: &MachineProviderSpec, cpu: u32, memory: u64) -> Option<&InstanceType> {
     provider
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_costs_what_the_smallest_size_that_fits_costs() {
+    fn a_machine_costs_what_the_smallest_fitting_type_costs() {
         let size = |name: &str, cpu, memory: &str, price: &str| {
             let price = Price::builder().per_hour(price.parse().unwrap()).currency("EUR").build();
             InstanceType::builder().name(name).cpu(cpu).memory(memory.parse().unwrap()).price(price).build()

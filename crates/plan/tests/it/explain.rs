@@ -1,4 +1,4 @@
-//! Planted faults, and what is said to be their cause. One page each.
+//! One problem each, and the explanation of its cause.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,12 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, ObjectMeta, Time},
 };
-use vitistack_plan::explain::{Standing, Subject, Told, World, explain};
+use vitistack_plan::{
+    Inventory,
+    explain::{Explanation, LinkState, RecordedEvent, explain},
+};
 use vitistack_types::{
-    ObjectReference, SecretKeyReference,
+    ObjectId, ObjectName, ObjectReference, OperatorName, SecretKeyReference,
     conditions::{self, Statement, reason},
     labels,
     v1alpha1::{
@@ -17,6 +20,8 @@ use vitistack_types::{
         ProviderCredentials, ProviderReference, ProviderType, ResourceQuotas,
     },
 };
+
+const SIMULATED: OperatorName = OperatorName::Machine(ProviderType::Simulated);
 
 fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
@@ -26,9 +31,9 @@ fn ago(minutes: i64) -> Timestamp {
     now() - SignedDuration::from_mins(minutes)
 }
 
-fn lease(operator: &str, renewed: Timestamp) -> Lease {
+fn lease(operator: OperatorName, renewed: Timestamp) -> Lease {
     Lease {
-        metadata: ObjectMeta { name: Some(format!("{operator}-operator")), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(operator.lease()), ..ObjectMeta::default() },
         spec: Some(LeaseSpec {
             holder_identity: Some("host_1".to_owned()),
             renew_time: Some(MicroTime(renewed)),
@@ -37,23 +42,23 @@ fn lease(operator: &str, renewed: Timestamp) -> Lease {
     }
 }
 
-fn said(type_: &str, status: bool, reason: &str, message: &str, at: Timestamp) -> Condition {
+/// A condition that was set at this time.
+fn condition(type_: &str, status: bool, reason: &str, message: &str, at: Timestamp) -> Condition {
     let mut conditions = Vec::new();
     let statement = Statement { type_, status: Some(status), reason, message };
     conditions::set(&mut conditions, &statement, Some(1), at);
     conditions.remove(0)
 }
 
-/// A Machine that was made ten minutes ago on `default/simulated-a`, with every operator at work.
-fn stage() -> World {
-    let operators = ["datacenter", "machine-provider", "simulated", "kubevirt"];
-    World {
+/// A Machine that was created ten minutes ago on `default/simulated-a`, while every operator runs.
+fn healthy_inventory() -> Inventory {
+    Inventory {
         now: now(),
         machines: vec![machine("web-1")],
         datacenters: vec![datacenter()],
         providers: vec![provider("simulated-a")],
-        leases: Some(operators.map(|operator| lease(operator, ago(0))).into()),
-        ..World::default()
+        leases: Some(OperatorName::all().map(|operator| lease(operator, ago(0))).collect()),
+        ..Inventory::default()
     }
 }
 
@@ -70,7 +75,11 @@ fn machine(name: &str) -> Machine {
 }
 
 fn provider(name: &str) -> MachineProvider {
-    MachineProvider::builder().provider_type(ProviderType::Simulated).build(name, "default").unwrap()
+    let provider = MachineProvider::builder().provider_type(ProviderType::Simulated);
+    let mut provider = provider.build(name, "default").unwrap();
+    let ready = condition("Ready", true, reason::PROVIDER_READY, "The provider accepts machines", ago(20));
+    provider.status.get_or_insert_default().conditions = vec![ready];
+    provider
 }
 
 fn datacenter() -> Datacenter {
@@ -78,11 +87,12 @@ fn datacenter() -> Datacenter {
     Datacenter::builder().region("west").machine_providers([provider]).build("west", "default").unwrap()
 }
 
-fn web(world: &mut World) -> &mut Machine {
-    world.machines.first_mut().unwrap()
+fn web(inventory: &mut Inventory) -> &mut Machine {
+    inventory.machines.first_mut().unwrap()
 }
 
-fn tell(machine: &mut Machine, condition: Condition) {
+/// Adds a condition to the status of a Machine.
+fn report(machine: &mut Machine, condition: Condition) {
     let status = machine.status.get_or_insert_with(MachineStatus::default);
     status.observed_generation = Some(1);
     status.conditions.push(condition);
@@ -92,7 +102,7 @@ fn annotate(metadata: &mut ObjectMeta, name: &str, value: &str) {
     metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
 }
 
-/// The Machine as it is once something was made for it.
+/// Makes the Machine one for which something was created.
 fn claim(machine: &mut Machine) {
     let uid = machine.metadata.uid.clone().unwrap();
     annotate(&mut machine.metadata, labels::IDENTITY, &uid);
@@ -100,227 +110,296 @@ fn claim(machine: &mut Machine) {
     machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
 }
 
+/// Lets the Machine refer to the Datacenter instead of a provider.
 fn by_datacenter(machine: &mut Machine) {
     machine.spec.provider_ref = None;
     machine.spec.datacenter_ref = Some(ObjectReference::builder().name("west").build());
 }
 
+/// Reports that a provider is not ready.
 fn fail(provider: &mut MachineProvider, reason: &str, message: &str) {
     let status = provider.status.get_or_insert_default();
-    status.conditions = vec![said("Ready", false, reason, message, ago(3))];
+    status.conditions = vec![condition("Ready", false, reason, message, ago(3))];
 }
 
-fn page(subject: Subject<'_>, world: &World) -> String {
-    let explanation = explain(subject, world);
+/// Prints an explanation.
+fn page(explanation: &Explanation) -> String {
     let mut page = format!("{}\n", explanation.subject);
     for link in &explanation.chain {
-        let mark = match link.standing {
-            Standing::Well => '+',
-            Standing::Blocking => '!',
-            Standing::Unknown => '?',
+        let mark = match link.state {
+            LinkState::Healthy => '+',
+            LinkState::Degraded => '~',
+            LinkState::Blocking => '!',
+            LinkState::Unknown => '?',
         };
-        writeln!(page, "  {mark} {}: {}", link.object, link.says).unwrap();
+        writeln!(page, "  {mark} {}: {}", link.object, link.message).unwrap();
     }
+
     match &explanation.cause {
-        None => page.push_str("nothing stands in its way\n"),
+        None => page.push_str("healthy\n"),
         Some(cause) => {
             writeln!(page, "cause: {} {}: {}", cause.object, cause.reason, cause.message).unwrap();
-            let since = cause.since.map_or("not known".to_owned(), |since| since.to_string());
+            let since = cause.since.map_or("unknown".to_owned(), |since| since.to_string());
             writeln!(page, "since: {since}").unwrap();
-            if let Some(waits_for) = &cause.waits_for {
-                writeln!(page, "waits for: {waits_for}").unwrap();
+            if let Some(missing) = &cause.missing {
+                writeln!(page, "missing: {missing}").unwrap();
             }
-            if let Some(to_do) = &cause.to_do {
-                writeln!(page, "to do: {to_do}").unwrap();
+            if let Some(waiting_for) = &cause.waiting_for {
+                writeln!(page, "waiting for: {waiting_for}").unwrap();
+            }
+            if let Some(fix) = &cause.fix {
+                writeln!(page, "fix: {fix}").unwrap();
             }
         }
     }
-    for told in &explanation.tried {
-        writeln!(page, "told: {} {}: {}", told.at, told.reason, told.message).unwrap();
+    for event in &explanation.events {
+        writeln!(page, "event: {} {} {}: {}", event.at, event.object, event.reason, event.message).unwrap();
     }
     page
 }
 
-/// Plants one fault and shows what is said about the Machine `web-1`.
-fn fault(plant: impl FnOnce(&mut World)) -> String {
-    let mut world = stage();
-    plant(&mut world);
-    page(Subject::Machine(world.machines.first().unwrap()), &world)
+/// Explains the Machine `web-1`.
+fn explain_web(inventory: &Inventory) -> Explanation {
+    explain(&ObjectId::of(inventory.machines.first().unwrap()), inventory).unwrap()
 }
 
-macro_rules! faults {
-    ($($name:ident: $plant:expr;)*) => {$(
+/// Causes one problem and explains the Machine `web-1`.
+fn explained(cause: impl FnOnce(&mut Inventory)) -> String {
+    let mut inventory = healthy_inventory();
+    cause(&mut inventory);
+    page(&explain_web(&inventory))
+}
+
+macro_rules! problems {
+    ($($name:ident: $cause:expr;)*) => {$(
         #[test]
         fn $name() {
-            insta::assert_snapshot!(fault($plant));
+            let page = explained($cause);
+            insta::assert_snapshot!(page);
         }
     )*};
 }
 
-faults! {
-    nothing_is_wrong: |world| {
-        claim(web(world));
-        tell(web(world), said("Ready", true, reason::RUNNING, "the machine runs", ago(5)));
+problems! {
+    nothing_is_wrong: |inventory| {
+        claim(web(inventory));
+        report(web(inventory), condition("Ready", true, reason::RUNNING, "The machine is running", ago(5)));
     };
-    it_was_not_looked_at_yet: |_| {};
-    its_template_is_missing: |world| {
-        web(world).spec.template = Some("huge".to_owned());
-        let message = "spec.template \"huge\" names nothing: use small, medium or large, or create a MachineClass \"huge\"";
-        tell(web(world), said("Ready", false, reason::TEMPLATE_NOT_FOUND, message, ago(9)));
+    it_was_not_reconciled_yet: |_| {};
+    its_template_is_missing: |inventory| {
+        web(inventory).spec.template = Some("huge".to_owned());
+        let message = "spec.template: MachineClass \"huge\" not found: use small, medium or large, or create it";
+        report(web(inventory), condition("Ready", false, reason::TEMPLATE_NOT_FOUND, message, ago(9)));
     };
-    its_template_is_there_by_now: |world| {
-        tell(web(world), said("Ready", false, reason::TEMPLATE_NOT_FOUND, "spec.template names nothing", ago(9)));
+    its_template_exists_by_now: |inventory| {
+        report(web(inventory), condition("Ready", false, reason::TEMPLATE_NOT_FOUND, "spec.template: MachineClass \"small\" not found", ago(9)));
     };
-    its_network_is_missing: |world| {
-        web(world).spec.networks = vec![NetworkInterface::builder().name("eth0").network_name("prod").build()];
+    its_network_is_missing: |inventory| {
+        web(inventory).spec.networks = vec![NetworkInterface::builder().name("eth0").network_name("prod").build()];
     };
-    its_secret_is_missing: |world| {
-        refer_to_secret(web(world));
-        world.secrets.insert("default/web-data".to_owned(), None);
+    its_secret_is_missing: |inventory| {
+        refer_to_secret(web(inventory));
+        inventory.secrets.insert(ObjectName::new("default", "web-data"), None);
     };
-    its_secret_has_not_the_key: |world| {
-        refer_to_secret(web(world));
-        world.secrets.insert("default/web-data".to_owned(), Some(["other".to_owned()].into()));
+    its_secret_lacks_the_key: |inventory| {
+        refer_to_secret(web(inventory));
+        inventory.secrets.insert(ObjectName::new("default", "web-data"), Some(["other".to_owned()].into()));
     };
-    its_secret_could_not_be_read: |world| refer_to_secret(web(world));
-    it_is_paused: |world| {
-        annotate(&mut web(world).metadata, labels::PAUSED, "true");
-        tell(web(world), said("Paused", true, reason::PAUSED, "the annotation stops all action", ago(4)));
+    its_secret_could_not_be_read: |inventory| refer_to_secret(web(inventory));
+    it_is_paused: |inventory| {
+        annotate(&mut web(inventory).metadata, labels::PAUSED, "true");
+        report(web(inventory), condition("Paused", true, reason::PAUSED, "Reconciliation is paused", ago(4)));
     };
-    another_machine_has_its_identity: |world| {
-        claim(web(world));
-        annotate(&mut web(world).metadata, labels::IDENTITY, "uid-web-1-old");
-        annotate(&mut web(world).metadata, labels::ADOPTED, "uid-web-1");
-        world.machines.push(machine("web-1-old"));
+    another_machine_has_its_identity: |inventory| {
+        claim(web(inventory));
+        annotate(&mut web(inventory).metadata, labels::IDENTITY, "uid-web-1-old");
+        annotate(&mut web(inventory).metadata, labels::ADOPTED, "uid-web-1");
+        inventory.machines.push(machine("web-1-old"));
     };
-    it_was_restored_and_not_adopted: |world| {
-        claim(web(world));
-        annotate(&mut web(world).metadata, labels::IDENTITY, "uid-of-before");
+    it_was_restored_and_not_adopted: |inventory| {
+        claim(web(inventory));
+        annotate(&mut web(inventory).metadata, labels::IDENTITY, "uid-of-before");
     };
-    its_provider_is_missing: |world| world.providers.clear();
-    its_provider_does_not_permit_it: |world| {
-        world.providers[0].metadata.namespace = Some("infra".to_owned());
-        web(world).spec.provider_ref =
+    its_provider_is_missing: |inventory| inventory.providers.clear();
+    its_provider_does_not_permit_it: |inventory| {
+        inventory.providers[0].metadata.namespace = Some("infra".to_owned());
+        web(inventory).spec.provider_ref =
             Some(ObjectReference::builder().name("simulated-a").namespace("infra").build());
     };
-    its_provider_was_deleted_under_it: |world| {
-        claim(web(world));
-        world.providers.clear();
+    its_provider_was_deleted_under_it: |inventory| {
+        claim(web(inventory));
+        inventory.providers.clear();
     };
-    its_placement_was_forged: |world| {
-        claim(web(world));
-        annotate(&mut web(world).metadata, labels::PLACEMENT, "default/other");
+    its_placement_was_forged: |inventory| {
+        claim(web(inventory));
+        annotate(&mut web(inventory).metadata, labels::PLACEMENT, "default/other");
     };
-    there_is_no_default_provider: |world| web(world).spec.provider_ref = None;
-    there_are_two_default_providers: |world| {
-        web(world).spec.provider_ref = None;
-        world.providers.push(provider("simulated-b"));
-        for provider in &mut world.providers {
+    there_is_no_default_provider: |inventory| {
+        web(inventory).spec.provider_ref = None;
+        let provider = inventory.providers.first_mut().unwrap();
+        provider.metadata.namespace = Some(labels::SYSTEM_NAMESPACE.to_owned());
+    };
+    there_are_two_default_providers: |inventory| {
+        web(inventory).spec.provider_ref = None;
+        inventory.providers.push(provider("simulated-b"));
+        for provider in &mut inventory.providers {
             annotate(&mut provider.metadata, labels::IS_DEFAULT_PROVIDER, "true");
         }
     };
-    its_provider_does_not_answer: |world| {
-        claim(web(world));
-        fail(&mut world.providers[0], reason::PROVIDER_UNREACHABLE, "10.0.0.1:8006 does not answer: waiting for it");
-        tell(web(world), said("Ready", false, reason::PROVIDER_UNREACHABLE, "the provider does not answer", ago(2)));
-        world.events = vec![
-            told("Machine default/web-1", ago(8), "Creating", "create: the provider has no machine with its identity"),
-            told("MachineProvider default/simulated-a", ago(3), "ProviderUnreachable", "10.0.0.1:8006 does not answer"),
-            told("Machine default/other", ago(1), "Creating", "of no interest"),
-        ];
+    its_provider_does_not_answer: |inventory| {
+        claim(web(inventory));
+        fail(&mut inventory.providers[0], reason::PROVIDER_UNREACHABLE, "10.0.0.1:8006 does not answer: check that it runs");
+        report(web(inventory), condition("Ready", false, reason::PROVIDER_UNREACHABLE, "the provider does not answer", ago(2)));
     };
-    the_credentials_of_its_provider_are_missing: |world| {
+    the_credentials_of_its_provider_are_missing: |inventory| {
         let secret_ref = SecretKeyReference::builder().name("login").key("token").build();
-        world.providers[0].spec.credentials = Some(ProviderCredentials::builder().secret_ref(secret_ref).build());
-        world.secrets.insert("default/login".to_owned(), None);
-        fail(&mut world.providers[0], reason::SECRET_NOT_FOUND, "the credentials are missing");
+        inventory.providers[0].spec.credentials = Some(ProviderCredentials::builder().secret_ref(secret_ref).build());
+        inventory.secrets.insert(ObjectName::new("default", "login"), None);
+        fail(&mut inventory.providers[0], reason::SECRET_NOT_FOUND, "the credentials are missing");
     };
-    its_provider_is_paused: |world| annotate(&mut world.providers[0].metadata, labels::PAUSED, "true");
-    its_datacenter_is_missing: |world| {
-        by_datacenter(web(world));
-        world.datacenters.clear();
+    its_provider_is_paused: |inventory| annotate(&mut inventory.providers[0].metadata, labels::PAUSED, "true");
+    its_datacenter_is_missing: |inventory| {
+        by_datacenter(web(inventory));
+        inventory.datacenters.clear();
     };
-    its_datacenter_does_not_permit_it: |world| {
-        by_datacenter(web(world));
-        world.datacenters[0].metadata.namespace = Some("infra".to_owned());
-        web(world).spec.datacenter_ref = Some(ObjectReference::builder().name("west").namespace("infra").build());
+    its_datacenter_does_not_permit_it: |inventory| {
+        by_datacenter(web(inventory));
+        inventory.datacenters[0].metadata.namespace = Some("infra".to_owned());
+        web(inventory).spec.datacenter_ref = Some(ObjectReference::builder().name("west").namespace("infra").build());
     };
-    the_quota_of_its_datacenter_is_full: |world| {
-        by_datacenter(web(world));
-        world.datacenters[0].spec.resource_quotas = Some(ResourceQuotas::builder().max_machines(1).build());
+    the_quota_of_its_datacenter_is_full: |inventory| {
+        by_datacenter(web(inventory));
+        inventory.datacenters[0].spec.resource_quotas = Some(ResourceQuotas::builder().max_machines(1).build());
         let mut first = machine("first");
         by_datacenter(&mut first);
         claim(&mut first);
-        world.machines.push(first);
+        inventory.machines.push(first);
     };
-    no_provider_of_its_datacenter_can_take_it: |world| {
-        by_datacenter(web(world));
-        world.providers[0].spec.capacity = Some(ProviderCapacity::builder().cpu(0).build());
+    no_provider_of_its_datacenter_has_capacity: |inventory| {
+        by_datacenter(web(inventory));
+        inventory.providers[0].spec.capacity = Some(ProviderCapacity::builder().cpu(0).build());
         let away = ProviderReference::builder().name("simulated-b").priority(2).build();
-        world.datacenters[0].spec.machine_providers.push(away);
+        inventory.datacenters[0].spec.machine_providers.push(away);
     };
-    the_only_provider_of_its_datacenter_is_away: |world| {
-        by_datacenter(web(world));
-        fail(&mut world.providers[0], reason::PROVIDER_UNREACHABLE, "10.0.0.1:8006 does not answer: waiting for it");
+    the_only_provider_of_its_datacenter_is_unreachable: |inventory| {
+        by_datacenter(web(inventory));
+        fail(&mut inventory.providers[0], reason::PROVIDER_UNREACHABLE, "10.0.0.1:8006 does not answer: check that it runs");
     };
-    its_datacenter_is_paused: |world| {
-        by_datacenter(web(world));
-        annotate(&mut world.datacenters[0].metadata, labels::PAUSED, "true");
+    its_datacenter_is_paused: |inventory| {
+        by_datacenter(web(inventory));
+        annotate(&mut inventory.datacenters[0].metadata, labels::PAUSED, "true");
     };
-    nobody_places_it: |world| {
-        by_datacenter(web(world));
-        world.leases = Some(Vec::new());
+    no_operator_places_it: |inventory| {
+        by_datacenter(web(inventory));
+        inventory.leases = Some(Vec::new());
     };
-    its_datacenter_is_about_to_place_it: |world| by_datacenter(web(world));
-    nobody_acts_on_it: |world| {
-        world.leases = Some(vec![lease("simulated", ago(45))]);
+    its_datacenter_is_about_to_place_it: |inventory| by_datacenter(web(inventory));
+    no_operator_acts_on_it: |inventory| {
+        inventory.leases = Some(vec![lease(SIMULATED, ago(45))]);
     };
-    its_operator_runs_without_leader_election: |world| {
-        claim(web(world));
-        world.leases = Some(Vec::new());
-        tell(web(world), said("Ready", false, reason::VM_FAILED, "the guest crashes: look at its console", ago(6)));
+    its_operator_runs_without_leader_election: |inventory| {
+        claim(web(inventory));
+        inventory.leases = Some(Vec::new());
+        report(web(inventory), condition("Ready", false, reason::VM_FAILED, "The guest crashes: check its console", ago(6)));
     };
-    leases_could_not_be_read: |world| world.leases = None;
-    it_is_being_made: |world| {
-        claim(web(world));
-        tell(web(world), said("Ready", false, reason::CREATING, "waiting: task 7 of the provider ends", ago(1)));
+    leases_could_not_be_read: |inventory| inventory.leases = None;
+    it_is_being_created: |inventory| {
+        claim(web(inventory));
+        report(web(inventory), condition("Ready", false, reason::CREATING, "Waiting for task 7 of the provider to finish", ago(1)));
     };
-    its_disks_are_waited_for: |world| {
-        claim(web(world));
-        tell(web(world), said("Ready", false, reason::CREATING, "waiting: the machine is being made", ago(4)));
-        tell(web(world), said("StorageReady", false, reason::PVC_PENDING, "waiting for disks: root", ago(3)));
-        tell(web(world), said("NetworkReady", true, reason::NETWORK_CONFIGURED, "attached to prod", ago(3)));
+    it_waits_for_its_disks: |inventory| {
+        claim(web(inventory));
+        report(web(inventory), condition("Ready", false, reason::CREATING, "Waiting for the provider to create the machine", ago(4)));
+        report(web(inventory), condition("StorageReady", false, reason::PVC_PENDING, "Waiting for disks: root", ago(3)));
+        report(web(inventory), condition("NetworkReady", true, reason::NETWORK_CONFIGURED, "Attached to prod", ago(3)));
     };
-    its_provider_failed_to_make_it: |world| {
-        claim(web(world));
-        let message = "no node has 8 cores free: add a node, or ask for less";
-        tell(web(world), said("Ready", false, reason::INSUFFICIENT_RESOURCES, message, ago(6)));
+    its_provider_failed_to_create_it: |inventory| {
+        claim(web(inventory));
+        let message = "no node has 8 cores free: add a node, or request less";
+        report(web(inventory), condition("Ready", false, reason::INSUFFICIENT_RESOURCES, message, ago(6)));
     };
-    its_spec_was_changed_and_nobody_looked: |world| {
-        claim(web(world));
-        tell(web(world), said("Ready", true, reason::RUNNING, "the machine runs", ago(6)));
-        web(world).metadata.generation = Some(2);
-        world.leases = Some(vec![lease("simulated", ago(45))]);
+    its_spec_changed_while_no_operator_runs: |inventory| {
+        claim(web(inventory));
+        report(web(inventory), condition("Ready", true, reason::RUNNING, "The machine is running", ago(6)));
+        web(inventory).metadata.generation = Some(2);
+        inventory.leases = Some(vec![lease(SIMULATED, ago(45))]);
     };
-    it_runs_and_needs_a_restart: |world| {
-        claim(web(world));
-        tell(web(world), said("Ready", true, reason::RUNNING, "the machine runs", ago(6)));
-        let message = "a change takes effect with the next restart: set the annotation vitistack.io/restart-at to the time";
-        tell(web(world), said("UpToDate", false, reason::RESTART_REQUIRED, message, ago(2)));
+    it_runs_and_needs_a_restart: |inventory| {
+        claim(web(inventory));
+        report(web(inventory), condition("Ready", true, reason::RUNNING, "The machine is running", ago(6)));
+        let message = "A change takes effect with the next restart";
+        report(web(inventory), condition("UpToDate", false, reason::RESTART_REQUIRED, message, ago(2)));
     };
-    its_deletion_waits_for_the_provider: |world| {
-        claim(web(world));
-        web(world).metadata.deletion_timestamp = Some(Time(ago(7)));
-        tell(web(world), said("Ready", false, reason::DELETING, "waiting: the disks go", ago(6)));
+    its_deletion_waits_for_the_provider: |inventory| {
+        claim(web(inventory));
+        web(inventory).metadata.deletion_timestamp = Some(Time(ago(7)));
+        report(web(inventory), condition("Ready", false, reason::DELETING, "Waiting for the disks to be deleted", ago(6)));
     };
-    its_deletion_waits_for_a_provider_that_is_away: |world| {
-        claim(web(world));
-        web(world).metadata.deletion_timestamp = Some(Time(ago(7)));
-        fail(&mut world.providers[0], reason::PROVIDER_UNREACHABLE, "10.0.0.1:8006 does not answer: waiting for it");
+    its_deletion_waits_for_an_unreachable_provider: |inventory| {
+        claim(web(inventory));
+        web(inventory).metadata.deletion_timestamp = Some(Time(ago(7)));
+        fail(&mut inventory.providers[0], reason::PROVIDER_UNREACHABLE, "10.0.0.1:8006 does not answer: check that it runs");
     };
-    its_deletion_waits_for_a_foreign_finalizer: |world| {
-        web(world).metadata.deletion_timestamp = Some(Time(ago(7)));
-        web(world).metadata.finalizers = Some(vec!["example.com/backup".to_owned()]);
+    it_is_deleted_while_it_is_being_created: |inventory| {
+        claim(web(inventory));
+        report(web(inventory), condition("Ready", false, reason::CREATING, "Waiting for task 7 to finish", ago(1)));
+        web(inventory).metadata.deletion_timestamp = Some(Time(ago(0)));
+        web(inventory).metadata.generation = Some(2);
+    };
+    its_datacenter_was_deleted_under_it: |inventory| {
+        claim(web(inventory));
+        by_datacenter(web(inventory));
+        inventory.datacenters.clear();
+        web(inventory).status = Some(MachineStatus {
+            provider: Some(ObjectReference::builder().name("simulated-a").namespace("default").build()),
+            ..MachineStatus::default()
+        });
+        report(web(inventory), condition("Ready", true, reason::RUNNING, "The machine is running", ago(5)));
+    };
+    its_provider_does_not_answer_while_it_runs: |inventory| {
+        claim(web(inventory));
+        report(web(inventory), condition("Ready", true, reason::RUNNING, "The machine is running", ago(5)));
+        fail(&mut inventory.providers[0], reason::PROVIDER_UNREACHABLE, "10.0.0.1:8006 does not answer: check that it runs");
+    };
+    its_provider_is_being_deleted: |inventory| {
+        inventory.providers[0].metadata.deletion_timestamp = Some(Time(ago(2)));
+    };
+    its_template_and_its_datacenter_are_missing: |inventory| {
+        by_datacenter(web(inventory));
+        web(inventory).spec.template = Some("huge".to_owned());
+        inventory.datacenters.clear();
+    };
+    its_template_is_missing_in_a_datacenter: |inventory| {
+        by_datacenter(web(inventory));
+        web(inventory).spec.template = Some("huge".to_owned());
+    };
+    the_own_cluster_is_not_offered: |inventory| {
+        web(inventory).spec.provider_ref = None;
+        inventory.providers.clear();
+        report(web(inventory), condition("Ready", false, reason::NO_DEFAULT_PROVIDER, "no provider is set", ago(9)));
+    };
+    no_operator_reported_whether_the_own_cluster_is_offered: |inventory| {
+        web(inventory).spec.provider_ref = None;
+        inventory.providers.clear();
+    };
+    the_own_cluster_hosts_another_machine: |inventory| {
+        web(inventory).spec.provider_ref = None;
+        inventory.providers.clear();
+        let mut other = machine("other");
+        other.spec.provider_ref = None;
+        claim(&mut other);
+        annotate(&mut other.metadata, labels::PLACEMENT, "kubevirt");
+        inventory.machines.push(other);
+    };
+    its_secret_is_not_text: |inventory| {
+        claim(web(inventory));
+        refer_to_secret(web(inventory));
+        inventory.secrets.insert(ObjectName::new("default", "web-data"), Some(["userdata".to_owned()].into()));
+        report(web(inventory), condition("Ready", false, reason::SECRET_KEY_NOT_FOUND, "not UTF-8 text", ago(2)));
+    };
+    its_deletion_waits_for_a_foreign_finalizer: |inventory| {
+        web(inventory).metadata.deletion_timestamp = Some(Time(ago(7)));
+        web(inventory).metadata.finalizers = Some(vec!["example.com/backup".to_owned()]);
     };
 }
 
@@ -329,27 +408,73 @@ fn refer_to_secret(machine: &mut Machine) {
     machine.spec.cloud_init = Some(CloudInit::builder().secret_ref(secret).build());
 }
 
-fn told(object: &str, at: Timestamp, reason: &str, message: &str) -> Told {
-    Told { at, object: object.to_owned(), reason: reason.to_owned(), message: message.to_owned() }
+fn event(object: &str, at: Timestamp, reason: &str, message: &str) -> RecordedEvent {
+    let object = object.parse().unwrap();
+    RecordedEvent { at, object, reason: reason.to_owned(), message: message.to_owned() }
 }
 
 #[test]
-fn a_provider_and_a_datacenter_are_explained_too() {
-    let mut world = stage();
-    let mut pages = vec![
-        page(Subject::MachineProvider(&world.providers[0]), &world),
-        page(Subject::Datacenter(&world.datacenters[0]), &world),
-    ];
-    claim(web(&mut world));
-    world.providers[0].metadata.deletion_timestamp = Some(Time(ago(7)));
-    world.providers[0].metadata.finalizers = Some(vec![labels::PROVIDER_IN_USE.to_owned()]);
-    pages.push(page(Subject::MachineProvider(&world.providers[0]), &world));
-    // Nothing of it is left there, and others hold the object.
-    web(&mut world).metadata.deletion_timestamp = Some(Time(ago(7)));
-    web(&mut world).metadata.finalizers = Some(vec!["example.com/backup".to_owned()]);
-    pages.push(page(Subject::MachineProvider(&world.providers[0]), &world));
-    world.providers.clear();
-    world.leases = Some(Vec::new());
-    pages.push(page(Subject::Datacenter(&world.datacenters[0]), &world));
+fn the_events_of_the_machine_and_of_its_cause_are_shown() {
+    let mut inventory = healthy_inventory();
+    claim(web(&mut inventory));
+    let message = "10.0.0.1:8006 does not answer: check that it runs";
+    fail(&mut inventory.providers[0], reason::PROVIDER_UNREACHABLE, message);
+    let explanation = explain_web(&inventory);
+    let needed: Vec<String> = explanation.events_needed().iter().map(ToString::to_string).collect();
+    assert_eq!(needed, ["Machine default/web-1", "MachineProvider default/simulated-a"]);
+
+    let explanation = explanation.with_events(vec![
+        event("MachineProvider default/simulated-a", ago(3), "ProviderUnreachable", message),
+        event("Machine default/web-1", ago(8), "Creating", "Waiting for the provider to create the machine"),
+        event("Machine default/other", ago(1), "Creating", "Of no interest"),
+    ]);
+    let page = page(&explanation);
+    insta::assert_snapshot!(page);
+}
+
+#[test]
+fn only_the_secrets_that_matter_are_needed() {
+    let mut inventory = healthy_inventory();
+    let secret_ref = SecretKeyReference::builder().name("login").key("token").build();
+    inventory.providers[0].spec.credentials =
+        Some(ProviderCredentials::builder().secret_ref(secret_ref).build());
+    refer_to_secret(web(&mut inventory));
+    let needed = |inventory: &Inventory, id: &str| {
+        let related = inventory.related(&id.parse().unwrap());
+        let secrets = inventory.secrets_needed(&related);
+        secrets.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(needed(&inventory, "Machine default/web-1"), ["default/login", "default/web-data"]);
+    assert_eq!(needed(&inventory, "Datacenter default/west"), ["default/login"]);
+    assert_eq!(needed(&inventory, "MachineProvider default/simulated-a"), ["default/login"]);
+
+    by_datacenter(web(&mut inventory));
+    assert_eq!(needed(&inventory, "Machine default/web-1"), ["default/login", "default/web-data"]);
+    let ready = condition("Ready", true, reason::RUNNING, "The machine is running", ago(5));
+    report(web(&mut inventory), ready);
+    assert_eq!(needed(&inventory, "Machine default/web-1"), ["default/web-data"], "a ready machine");
+}
+
+#[test]
+fn providers_and_datacenters_are_explained_too() {
+    let mut inventory = healthy_inventory();
+    inventory.providers[0].status = None;
+    let explained =
+        |id: &str, inventory: &Inventory| page(&explain(&id.parse().unwrap(), inventory).unwrap());
+    let (provider, datacenter) = ("MachineProvider default/simulated-a", "Datacenter default/west");
+    let mut pages = vec![explained(provider, &inventory), explained(datacenter, &inventory)];
+
+    claim(web(&mut inventory));
+    inventory.providers[0].metadata.deletion_timestamp = Some(Time(ago(7)));
+    inventory.providers[0].metadata.finalizers = Some(vec![labels::PROVIDER_IN_USE.to_owned()]);
+    pages.push(explained(provider, &inventory));
+    // Nothing of the Machine is left there; a foreign finalizer holds the object.
+    web(&mut inventory).metadata.deletion_timestamp = Some(Time(ago(7)));
+    web(&mut inventory).metadata.finalizers = Some(vec!["example.com/backup".to_owned()]);
+    pages.push(explained(provider, &inventory));
+
+    inventory.providers.clear();
+    inventory.leases = Some(Vec::new());
+    pages.push(explained(datacenter, &inventory));
     insta::assert_snapshot!(pages.join("\n"));
 }

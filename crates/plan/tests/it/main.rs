@@ -1,9 +1,13 @@
-//! Decisions as stories: many rounds, readable.
+//! Golden tests of the decisions: each page shows many reconciles in a readable form.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod datacenter;
 mod explain;
+mod hostile;
 mod machine;
+mod namespaces;
 mod preview;
 mod provider;
+mod refusals;
+mod story;

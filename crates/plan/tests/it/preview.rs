@@ -1,12 +1,12 @@
-//! What would happen if objects were laid over others. One page each.
+//! What would happen if manifests were applied. One page each.
 
 use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use vitistack_plan::{
-    explain::World,
+    Inventory,
     machine::{Capabilities, Support},
-    preview::{Action, Changed, Field, Laid, Preview, preview},
+    preview::{Action, Applied, Effect, FieldChange, Preview, preview},
 };
 use vitistack_types::{
     ObjectReference,
@@ -46,7 +46,7 @@ fn provider(name: &str) -> MachineProvider {
         .unwrap();
     let status = provider.status.get_or_insert_default();
     let ready = Statement { type_: "Ready", status: Some(true), reason: "Reachable", message: "it answers" };
-    conditions::set(&mut status.conditions, &ready, None, World::default().now);
+    conditions::set(&mut status.conditions, &ready, None, Inventory::default().now);
     provider
 }
 
@@ -60,7 +60,7 @@ fn datacenter() -> Datacenter {
         .unwrap()
 }
 
-/// A Machine of the datacenter that nobody has seen yet.
+/// A new Machine of the Datacenter.
 fn machine(name: &str) -> Machine {
     Machine::builder()
         .template("small")
@@ -69,41 +69,41 @@ fn machine(name: &str) -> Machine {
         .unwrap()
 }
 
-/// A Machine that was made on `default/rack`.
-fn made(name: &str) -> Machine {
+/// A Machine that was created on `default/rack`.
+fn created(name: &str) -> Machine {
     let mut machine = machine(name);
     let uid = format!("uid-{name}");
     let annotations = [(labels::IDENTITY, uid.as_str()), (labels::PLACEMENT, "default/rack")];
     machine.metadata.annotations =
         Some(annotations.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     machine.metadata.uid = Some(uid);
-    machine.metadata.creation_timestamp = Some(Time(World::default().now));
+    machine.metadata.creation_timestamp = Some(Time(Inventory::default().now));
     machine.metadata.finalizers = Some(vec![labels::MACHINE_CLEANUP.to_owned()]);
     machine
 }
 
-/// One Machine runs in a datacenter of one provider.
-fn stage() -> World {
-    World {
-        machines: vec![made("web")],
+/// One Machine that runs in a Datacenter with one provider.
+fn running_inventory() -> Inventory {
+    Inventory {
+        machines: vec![created("web")],
         datacenters: vec![datacenter()],
         providers: vec![provider("rack")],
         leases: Some(Vec::new()),
-        ..World::default()
+        ..Inventory::default()
     }
 }
 
-fn web(world: &mut World) -> &mut Machine {
-    world.machines.first_mut().unwrap()
+fn web(inventory: &mut Inventory) -> &mut Machine {
+    inventory.machines.first_mut().unwrap()
 }
 
-fn new(object: &str) -> Changed {
-    Changed { object: object.to_owned(), laid: Laid::New }
+fn new(object: &str) -> Applied {
+    Applied { object: object.parse().unwrap(), effect: Effect::Created }
 }
 
-fn over(object: &str, path: &str) -> Changed {
-    let field = Field { path: path.to_owned(), change: "one → other".to_owned() };
-    Changed { object: object.to_owned(), laid: Laid::Over(vec![field]) }
+fn over(object: &str, path: &str) -> Applied {
+    let field = FieldChange { path: path.to_owned(), change: "one → other".to_owned() };
+    Applied { object: object.parse().unwrap(), effect: Effect::Updated(vec![field]) }
 }
 
 fn page(preview: &Preview) -> String {
@@ -116,10 +116,10 @@ fn page(preview: &Preview) -> String {
         }
     }
     for quota in &preview.quotas {
-        let most = quota.most.as_deref().unwrap_or("any");
+        let limit = quota.limit.as_deref().unwrap_or("any");
         let exceeded = if quota.is_exceeded { " (exceeded)" } else { "" };
         let (place, what) = (&quota.datacenter, quota.resource);
-        writeln!(page, "{place} {what}: {} → {} of {most}{exceeded}", quota.before, quota.after).unwrap();
+        writeln!(page, "{place} {what}: {} → {} of {limit}{exceeded}", quota.before, quota.after).unwrap();
     }
     for price in &preview.prices {
         writeln!(page, "{} → {} {}", price.before, price.after, price.currency).unwrap();
@@ -127,9 +127,9 @@ fn page(preview: &Preview) -> String {
     page
 }
 
-/// What is told when `change` is laid over the stage.
-fn told(change: impl FnOnce(&mut World) -> Vec<Changed>) -> String {
-    let before = stage();
+/// Returns the preview of a change of the inventory.
+fn page_of(change: impl FnOnce(&mut Inventory) -> Vec<Applied>) -> String {
+    let before = running_inventory();
     let mut after = before.clone();
     let changed = change(&mut after);
     page(&preview(&before, &after, &changed, &capabilities))
@@ -146,74 +146,83 @@ fn disk(name: &str, size: &str, policy: ReclaimPolicy) -> Disk {
 const WEB: &str = "Machine default/web";
 
 #[test]
-fn new_machines_are_placed_in_their_order_until_a_quota_is_full() {
-    insta::assert_snapshot!(told(|world| {
-        // The names are not in the order in which they come.
+fn new_machines_are_placed_in_order_until_a_quota_is_full() {
+    let page = page_of(|inventory| {
+        // The order of creation is not that of the names.
         let names = ["d", "c", "b"];
-        world.machines.extend(names.map(machine));
+        inventory.machines.extend(names.map(machine));
         names.map(|name| new(&format!("Machine default/{name}"))).into()
-    }));
+    });
+    insta::assert_snapshot!(page);
 }
 
 #[test]
-fn a_change_is_told_by_what_it_means_for_the_machine() {
+fn a_change_is_described_by_its_effect_on_the_machine() {
     let before = {
-        let mut world = stage();
+        let mut inventory = running_inventory();
         let disks = [("data", ReclaimPolicy::Delete), ("logs", ReclaimPolicy::Retain)];
-        web(&mut world).spec.disks = disks.map(|(name, policy)| disk(name, "10Gi", policy)).into();
-        world
+        web(&mut inventory).spec.disks = disks.map(|(name, policy)| disk(name, "10Gi", policy)).into();
+        inventory
     };
-    let told = |change: fn(&mut Machine)| {
+    let page_of = |change: fn(&mut Machine)| {
         let mut after = before.clone();
         change(web(&mut after));
         page(&preview(&before, &after, &[over(WEB, "spec.anything")], &capabilities))
     };
+
     let pages = [
-        ("resized", told(|machine| cores(machine, 2))),
-        ("disks removed", told(|machine| machine.spec.disks.clear())),
+        ("resized", page_of(|machine| cores(machine, 2))),
+        ("disks removed", page_of(|machine| machine.spec.disks.clear())),
         (
             "a disk grown, one added",
-            told(|machine| {
+            page_of(|machine| {
                 machine.spec.disks.first_mut().unwrap().size = Some("20Gi".parse().unwrap());
                 machine.spec.disks.push(disk("more", "1Gi", ReclaimPolicy::Delete));
             }),
         ),
         (
             "a disk of another class",
-            told(|machine| machine.spec.disks.first_mut().unwrap().storage_class = Some("fast".to_owned())),
+            page_of(|machine| {
+                machine.spec.disks.first_mut().unwrap().storage_class = Some("fast".to_owned());
+            }),
         ),
-        ("switched off", told(|machine| machine.spec.power_state = Some(PowerState::Stopped))),
+        ("stopped", page_of(|machine| machine.spec.power_state = Some(PowerState::Stopped))),
         (
-            "switched off and resized",
-            told(|machine| {
+            "stopped and resized",
+            page_of(|machine| {
                 machine.spec.power_state = Some(PowerState::Stopped);
                 cores(machine, 2);
             }),
         ),
-        ("a template that is not there", told(|machine| machine.spec.template = Some("huge".to_owned()))),
-        ("a size beyond the quota", told(|machine| cores(machine, 8))),
-        ("the same in other words", told(|machine| cores(machine, 1))),
+        (
+            "a template that does not exist",
+            page_of(|machine| machine.spec.template = Some("huge".to_owned())),
+        ),
+        ("a size beyond the quota", page_of(|machine| cores(machine, 8))),
+        ("the same spelled differently", page_of(|machine| cores(machine, 1))),
     ];
-    let text: Vec<String> = pages.iter().map(|(what, told)| format!("# {what}\n{told}")).collect();
+
+    let text: Vec<String> = pages.iter().map(|(what, page)| format!("# {what}\n{page}")).collect();
+
     insta::assert_snapshot!(text.join("\n"));
 }
 
 #[test]
-fn a_machine_that_is_off_or_not_made_yet_needs_no_restart() {
-    let mut off = stage();
+fn a_stopped_or_not_yet_created_machine_needs_no_restart() {
+    let mut off = running_inventory();
     web(&mut off).spec.power_state = Some(PowerState::Stopped);
-    let mut waiting = stage();
+    let mut waiting = running_inventory();
     web(&mut waiting).metadata.finalizers = None;
     for before in [off, waiting] {
         let mut after = before.clone();
         cores(web(&mut after), 2);
-        let told = preview(&before, &after, &[over(WEB, "spec.resources")], &capabilities);
-        assert_eq!(told.entries.first().unwrap().action, Action::Change, "{told:?}");
+        let preview = preview(&before, &after, &[over(WEB, "spec.resources")], &capabilities);
+        assert_eq!(preview.entries.first().unwrap().action, Action::Change, "{preview:?}");
     }
 }
 
 #[test]
-fn what_changes_for_others_is_told_too() {
+fn indirect_changes_are_listed() {
     let class = |cores: u32| -> MachineClass {
         MachineClass::builder()
             .resources(
@@ -226,45 +235,47 @@ fn what_changes_for_others_is_told_too() {
             .build("tiny")
             .unwrap()
     };
-    let mut before = stage();
+    let mut before = running_inventory();
     before.classes = vec![class(1)];
     web(&mut before).spec.template = Some("tiny".to_owned());
     let mut after = before.clone();
     after.classes = vec![class(2)];
     let changed = [over("MachineClass tiny", "spec.resources.cpu.cores")];
+
     insta::assert_snapshot!(page(&preview(&before, &after, &changed, &capabilities)));
 }
 
 #[test]
-fn what_the_api_refuses_is_told_in_its_words_and_changes_nothing() {
-    let refused = "spec.zone: cannot change once set: make another Machine instead";
-    let changed = Changed { object: WEB.to_owned(), laid: Laid::Refused(refused.to_owned()) };
-    let told = preview(&stage(), &stage(), &[changed], &capabilities);
-    assert!(told.has_change());
-    assert_eq!(page(&told), format!("refuse {WEB}\n  {refused}\n"));
+fn an_api_refusal_is_quoted_and_changes_nothing() {
+    let refused = "spec.zone: cannot change once set: create another Machine instead";
+    let changed = Applied { object: WEB.parse().unwrap(), effect: Effect::Rejected(refused.to_owned()) };
+    let preview = preview(&running_inventory(), &running_inventory(), &[changed], &capabilities);
+    assert!(preview.has_change());
+    assert_eq!(page(&preview), format!("refuse {WEB}\n  {refused}\n"));
 }
 
 #[test]
-fn what_stays_as_it_is_is_no_change() {
-    let changed = Changed { object: WEB.to_owned(), laid: Laid::Over(Vec::new()) };
-    let told = preview(&stage(), &stage(), &[changed], &capabilities);
-    assert!(!told.has_change());
-    assert_eq!(page(&told), format!("unchanged {WEB}\n"));
+fn an_unchanged_object_is_not_a_change() {
+    let changed = Applied { object: WEB.parse().unwrap(), effect: Effect::Updated(Vec::new()) };
+    let preview = preview(&running_inventory(), &running_inventory(), &[changed], &capabilities);
+    assert!(!preview.has_change());
+    assert_eq!(page(&preview), format!("unchanged {WEB}\n"));
 }
 
 #[test]
-fn a_provider_that_comes_with_its_machines_is_taken_to_be_ready() {
-    insta::assert_snapshot!(told(|world| {
+fn a_new_provider_is_assumed_to_be_ready() {
+    let page = page_of(|inventory| {
         let mut provider = provider("cloud");
         provider.status = None;
-        world.providers.push(provider);
+        inventory.providers.push(provider);
         let reference = ProviderReference::builder().name("cloud").priority(0).build();
-        world.datacenters.first_mut().unwrap().spec.machine_providers.push(reference);
-        world.machines.push(machine("db"));
+        inventory.datacenters.first_mut().unwrap().spec.machine_providers.push(reference);
+        inventory.machines.push(machine("db"));
         vec![
             new("MachineProvider default/cloud"),
             over("Datacenter default/west", "spec.machineProviders"),
             new("Machine default/db"),
         ]
-    }));
+    });
+    insta::assert_snapshot!(page);
 }

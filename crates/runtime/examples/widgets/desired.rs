@@ -1,4 +1,4 @@
-//! What is desired for a widget. Pure.
+//! The desired state of a widget. Pure.
 
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::{Resource, ResourceExt};
@@ -7,17 +7,17 @@ use vitistack_types::conditions;
 
 use crate::widget::{Widget, WidgetStatus};
 
-/// Finalizer of the example.
+/// The finalizer of the example.
 pub const FINALIZER: &str = "widgets.example.io/cleanup";
-/// Label on everything that belongs to a widget; its value is the widget's uid.
+/// The label of all objects that belong to a widget; its value is the widget's uid.
 const OWNER_LABEL: &str = "widgets.example.io/owner";
 
-/// How a widget's own things are known.
+/// Returns how the objects of a widget are recognized.
 pub fn ownership(widget: &Widget) -> Ownership {
     Ownership::new(OWNER_LABEL, widget.uid().unwrap_or_default())
 }
 
-/// The config maps that a widget wants.
+/// Returns the desired config maps of a widget.
 pub fn desired(widget: &Widget) -> Vec<ConfigMap> {
     (0..widget.spec.copies)
         .map(|number| ConfigMap {
@@ -33,14 +33,14 @@ pub fn desired(widget: &Widget) -> Vec<ConfigMap> {
         .collect()
 }
 
-/// The status of a widget that has, or has not, got everything.
+/// Returns the status of a widget; `blocked` is why it is not ready.
 pub fn status(widget: &Widget, blocked: Option<&str>, now: Timestamp) -> WidgetStatus {
     let mut status = widget.status.clone().unwrap_or_default();
     let ready = conditions::Statement {
         type_: "Ready",
         status: Some(blocked.is_none()),
         reason: if blocked.is_none() { "Complete" } else { "Blocked" },
-        message: blocked.unwrap_or("all copies are there"),
+        message: blocked.unwrap_or("All copies exist"),
     };
     conditions::set(&mut status.conditions, &ready, widget.metadata.generation, now);
     status

@@ -1,6 +1,6 @@
-//! A whole operator on the kit: a `Widget` wants a number of config maps with a text in them.
+//! A complete operator: a `Widget` describes a number of config maps that contain a text.
 //!
-//! It is what the kit's integration tests run, and the shortest answer to how the parts fit together.
+//! The integration tests of the runtime run it. It is also the shortest example of how the parts fit together.
 
 mod desired;
 mod widget;
@@ -22,24 +22,22 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 use vitistack_clients::kubernetes::{ApplyError, Child, apply, apply_status, delete, stale};
 use vitistack_runtime::{
-    Cache, Controller, KitArgs, Lane, Outcome, Process, ReconcileError, Reconciler, StartError, client_from,
-    events::{Events, Severity},
-    finalizer, settings, shutdown,
-    telemetry::Telemetry,
+    Cache, Controller, Event, Lane, OperatorArgs, Outcome, Process, ReconcileError, Reconciler, StartError,
+    client_from, events::Events, finalizer, settings, shutdown, telemetry::Telemetry,
 };
 
-/// Field manager of the example.
+/// The field manager of the example.
 const MANAGER: &str = "widget-operator";
 
-/// An operator that keeps widgets.
+/// An operator that manages widgets.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The only namespace that is looked at.
+    /// The only namespace to manage.
     #[arg(long, env = "WIDGETS_NAMESPACE")]
     widgets_namespace: Option<String>,
 
     #[command(flatten)]
-    kit: KitArgs,
+    operator: OperatorArgs,
 }
 
 struct WidgetReconciler {
@@ -59,15 +57,18 @@ impl Reconciler<Widget> for WidgetReconciler {
     }
 
     async fn reconcile(&self, widget: Arc<Widget>) -> Result<Outcome, ReconcileError> {
-        assert!(widget.spec.text != "panic", "asked to panic");
+        assert!(widget.spec.text != "panic", "requested panic");
         let owner = ownership(&widget);
         let observed = self.observed(&widget)?;
         if widget.metadata.deletion_timestamp.is_some() {
             return self.clean_up(&widget, &observed).await;
         }
-        if let Some(patch) = finalizer::first_patch(&widget.metadata, FINALIZER, &BTreeMap::new()) {
-            self.patch(&widget, &patch).await?;
-        }
+        // The status carries the version that it was derived from, so it follows from what the patch returned.
+        let widget = match finalizer::first_patch(&widget.metadata, FINALIZER, &BTreeMap::new()) {
+            Some(patch) => Arc::new(self.patch(&widget, &patch).await?),
+            None => widget,
+        };
+
         let wanted = children(&desired(&widget))?;
         for child in &wanted {
             let found = observed.iter().find(|found| found.is_same_object(child));
@@ -88,7 +89,7 @@ impl Reconciler<Widget> for WidgetReconciler {
 }
 
 impl WidgetReconciler {
-    /// The widget's own config maps, from the cache.
+    /// Returns the config maps of the widget, from the cache.
     fn observed(&self, widget: &Widget) -> Result<Vec<Child>, ReconcileError> {
         let owner = ownership(widget);
         let mine: Vec<ConfigMap> = self
@@ -109,7 +110,7 @@ impl WidgetReconciler {
         }
         if !observed.is_empty() {
             let after = std::time::Duration::from_secs(5);
-            return Ok(Outcome::Wait { waiting_for: "the config maps to be gone".into(), after });
+            return Ok(Outcome::Wait { waiting_for: "the config maps to be deleted".into(), after });
         }
         if let Some(patch) = finalizer::removal_patch(&widget.metadata, FINALIZER) {
             self.patch(widget, &patch).await?;
@@ -120,25 +121,26 @@ impl WidgetReconciler {
     async fn block(&self, widget: &Widget, error: &ApplyError) -> Result<Outcome, ReconcileError> {
         let reason = error.to_string();
         let about = kube::Resource::object_ref(widget, &());
-        self.events.publish(Severity::Warning, &about, "Blocked", &reason).await;
+        self.events.publish(&about, &Event::warning("Blocked", &reason)).await;
         self.report(widget, Some(&reason)).await?;
-        Ok(Outcome::Blocked { reason, fix: "then it goes on by itself".into() })
+        Ok(Outcome::Blocked { reason, fix: "the operator continues by itself afterwards".into() })
     }
 
     async fn report(&self, widget: &Widget, blocked: Option<&str>) -> Result<(), ReconcileError> {
         let status = status(widget, blocked, Timestamp::now());
-        apply_status(&self.client, MANAGER, widget, widget.status.as_ref(), &status)
-            .await
-            .map_err(|error| ReconcileError::from_source("ApplyStatus", error))?;
+        if widget.status.as_ref() != Some(&status) {
+            apply_status(&self.client, MANAGER, widget, &status)
+                .await
+                .map_err(|error| ReconcileError::from_source("ApplyStatus", error))?;
+        }
         Ok(())
     }
 
-    async fn patch(&self, widget: &Widget, patch: &serde_json::Value) -> Result<(), ReconcileError> {
+    async fn patch(&self, widget: &Widget, patch: &serde_json::Value) -> Result<Widget, ReconcileError> {
         let api: Api<Widget> = Api::namespaced(self.client.clone(), &widget.namespace().unwrap_or_default());
         api.patch(&widget.name_any(), &PatchParams::default(), &Patch::Merge(patch))
             .await
-            .map_err(|error| ReconcileError::from_source("PatchWidget", error))?;
-        Ok(())
+            .map_err(|error| ReconcileError::from_source("PatchWidget", error))
     }
 }
 
@@ -158,11 +160,11 @@ fn owner_of(map: &ConfigMap) -> Vec<ObjectRef<Widget>> {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let Arguments { widgets_namespace, kit } =
+    let Arguments { widgets_namespace, operator } =
         settings::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let telemetry = Telemetry::start(&kit)?;
+    let telemetry = Telemetry::start(&operator)?;
     let end = shutdown::on_signal()?;
-    let code = match run(widgets_namespace.as_deref(), kit, end).await {
+    let code = match run(widgets_namespace.as_deref(), operator, end).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -173,9 +175,13 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(code)
 }
 
-async fn run(namespace: Option<&str>, kit: KitArgs, end: CancellationToken) -> Result<(), StartError> {
-    let client = client_from(&kit).await?;
-    let mut process = Process::new(kit, client.clone());
+async fn run(
+    namespace: Option<&str>,
+    settings: OperatorArgs,
+    end: CancellationToken,
+) -> Result<(), StartError> {
+    let client = client_from(&settings).await?;
+    let mut process = Process::new(settings, client.clone());
     let mut selection = watcher::Config::default();
     if let Some(namespace) = namespace {
         selection = selection.fields(&format!("metadata.namespace={namespace}"));

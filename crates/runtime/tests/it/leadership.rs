@@ -5,23 +5,22 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use rustix::process::Signal;
 
-use crate::stage::{Replica, Stage, eventually, says, shared_server};
+use crate::stage::{Replica, Stage, assert_contains, eventually, shared_server};
 
 async fn lease(stage: &Stage<'_>) -> LeaseSpec {
     stage.leases.get("widget-operator").await.unwrap().spec.unwrap()
 }
 
-/// Two replicas of which the first leads.
+/// Starts two replicas, of which the first is the leader.
 async fn leader_and_standby(stage: &Stage<'_>) -> (Replica, Replica) {
     let first = stage.operator(&[]);
-    first.await_line("leading").await;
+    first.await_line("started leading").await;
     let second = stage.operator(&[]);
-    let standby = second.await_probe("/readyz", 200).await;
-    says(&standby, &["[+] lease widget-operator: standing by", "[+] cache widgets: watching"]);
+    assert_eq!(second.await_probe("/readyz", 200).await, "ok\n");
     (first, second)
 }
 
-/// How long nobody led, by the times in the lease.
+/// Returns how long there was no leader, by the times in the lease.
 fn gap(before: &LeaseSpec, after: &LeaseSpec) -> Duration {
     let last = before.renew_time.as_ref().unwrap().0;
     let next = after.acquire_time.as_ref().unwrap().0;
@@ -38,25 +37,25 @@ async fn await_new_leader(stage: &Stage<'_>, before: &LeaseSpec) -> LeaseSpec {
 }
 
 #[tokio::test]
-async fn a_leader_that_is_told_to_end_hands_over_at_once() {
+async fn a_leader_that_shuts_down_is_replaced_at_once() {
     let stage = Stage::new(shared_server().await, "handover").await;
     let (first, second) = leader_and_standby(&stage).await;
     let before = lease(&stage).await;
     assert_eq!(before.lease_transitions, Some(0));
     first.signal(Signal::TERM);
     first.await_end().await;
-    assert!(first.log().iter().any(|line| line["message"] == "released"), "{:?}", first.log());
+    assert!(first.log().iter().any(|line| line["message"] == "released the lease"), "{:?}", first.log());
     let after = await_new_leader(&stage, &before).await;
     assert_eq!(after.lease_transitions, Some(1));
-    // The last renewal may be 10 s older than the end; expiry would take 30 s from it.
+    // The last renewal may be 10 s older than the shutdown; the lease would expire 30 s after it.
     assert!(gap(&before, &after) < Duration::from_secs(29), "{before:?} {after:?}");
-    second.await_line("leading").await;
+    second.await_line("started leading").await;
     stage.create("one", "hello", 1).await;
     stage.await_ready("one", true).await;
 }
 
 #[tokio::test]
-async fn a_leader_that_is_killed_is_replaced_after_its_lease() {
+async fn a_leader_that_is_killed_is_replaced_after_its_lease_expires() {
     let stage = Stage::new(shared_server().await, "killed").await;
     let (first, second) = leader_and_standby(&stage).await;
     first.signal(Signal::KILL);
@@ -66,17 +65,17 @@ async fn a_leader_that_is_killed_is_replaced_after_its_lease() {
     assert!(gap(&before, &after) > Duration::from_secs(29), "{before:?} {after:?}");
     stage.create("one", "hello", 1).await;
     stage.await_ready("one", true).await;
-    says(&second.metrics("http", None).await.1, &["widget_operator_leader 1"]);
+    assert_contains(&second.metrics("http", None).await.1, &["widget_operator_leader 1"]);
 }
 
 #[tokio::test]
-async fn only_the_leader_acts() {
+async fn only_the_leader_reconciles() {
     let stage = Stage::new(shared_server().await, "standby").await;
     let (first, second) = leader_and_standby(&stage).await;
     stage.create("one", "hello", 1).await;
     stage.await_ready("one", true).await;
-    says(&first.metrics("http", None).await.1, &["widget_operator_leader 1", "outcome=\"done\""]);
+    assert_contains(&first.metrics("http", None).await.1, &["widget_operator_leader 1", "outcome=\"done\""]);
     let standby = second.metrics("http", None).await.1;
-    says(&standby, &["widget_operator_leader 0"]);
+    assert_contains(&standby, &["widget_operator_leader 0"]);
     assert!(!standby.contains("outcome=\"done\""), "{standby}");
 }

@@ -1,6 +1,6 @@
-//! Tests of the kit as it is used: the example operator as a process, on a real kube-apiserver where one is needed.
+//! Tests of the runtime in use: the example operator as a process, on a real kube-apiserver where necessary.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+#![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 #[cfg(feature = "integration")]
 mod stage;
@@ -14,6 +14,7 @@ mod children;
 mod leadership;
 #[cfg(feature = "integration")]
 mod outage;
+mod reload;
 #[cfg(feature = "integration")]
 mod scrape;
 mod settings;

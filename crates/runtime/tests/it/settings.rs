@@ -1,17 +1,17 @@
-//! Settings of a real process, whose environment a test can choose.
+//! Settings of a real process, whose environment a test can set.
 
 use std::{io::Write, path::PathBuf, process::Command};
 
-/// The example operator, which `cargo test` builds beside the tests.
+/// Returns the path of the example operator, which `cargo test` builds beside the tests.
 fn widgets() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let path = tests.parent().unwrap().parent().unwrap().join("examples/widgets");
-    assert!(path.is_file(), "there is no {}; run cargo test for all targets", path.display());
+    assert!(path.is_file(), "{} not found; run cargo test for all targets", path.display());
     path
 }
 
-/// What the operator complains about, with a kubeconfig that does not exist as the last thing that can be wrong.
-fn complaint(variables: &[(&str, &str)], flags: &[&str]) -> String {
+/// Returns the error of the operator. The kubeconfig does not exist, which is the last possible error.
+fn error(variables: &[(&str, &str)], flags: &[&str]) -> String {
     let output = Command::new(widgets())
         .env_clear()
         .envs(variables.iter().copied())
@@ -24,14 +24,14 @@ fn complaint(variables: &[(&str, &str)], flags: &[&str]) -> String {
 }
 
 #[test]
-fn the_environment_wins_over_the_file_and_a_flag_over_both() {
+fn the_environment_overrides_the_file_and_a_flag_overrides_both() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"reconcileInterval: from-file\n").unwrap();
     let config = ("VITISTACK_CONFIG", file.path().to_str().unwrap());
     let variable = ("RECONCILE_INTERVAL", "from-variable");
     let flag = ["--reconcile-interval", "7s"];
-    assert!(complaint(&[config], &[]).contains("'from-file'"));
-    assert!(complaint(&[config, variable], &[]).contains("'from-variable'"));
-    assert!(complaint(&[config, variable], &flag).contains("kubeconfig"));
-    assert!(complaint(&[config, variable], &flag).contains("/nonexistent"));
+    assert!(error(&[config], &[]).contains("'from-file'"));
+    assert!(error(&[config, variable], &[]).contains("'from-variable'"));
+    assert!(error(&[config, variable], &flag).contains("kubeconfig"));
+    assert!(error(&[config, variable], &flag).contains("/nonexistent"));
 }

@@ -1,4 +1,4 @@
-//! A namespace of its own for every test, on one server for all of them, and the operator as a process.
+//! Test environment: one server for all tests, one namespace per test, and the operator as a process.
 
 use std::{
     fmt::Debug,
@@ -25,24 +25,24 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tokio::sync::OnceCell;
-use vitistack_runtime::permissions::{PERMISSIONS, Permission};
+use vitistack_runtime::permissions::{PERMISSIONS, Permission, PermissionScope};
 use vitistack_testkit::{Guarded, KubeServer, Options, User};
 
 use crate::widget::{Widget, WidgetSpec};
 
-/// Longest wait for anything. Reached only when something is broken.
+/// Maximum time to wait for anything. Reached only if something is broken.
 const LIMIT: Duration = Duration::from_mins(2);
-/// The user as whom operators run, with exactly the rights that the kit and the example say they need.
+/// The user of the operators, with exactly the permissions that the runtime and the example declare.
 pub const OPERATOR: &str = "operator";
 
 static SERVER: OnceCell<KubeServer> = OnceCell::const_new();
 
-/// The server that all tests share.
+/// Returns the server that all tests share.
 pub async fn shared_server() -> &'static KubeServer {
     SERVER.get_or_init(new_server).await
 }
 
-/// A server of its own, for a test that stops it.
+/// Starts a separate server, for a test that stops it.
 pub async fn new_server() -> KubeServer {
     let users = vec![User::new(OPERATOR, &[]), User::new("scraper", &[]), User::new("stranger", &[])];
     let server = KubeServer::start(&Options { users, ..Options::default() }).await.unwrap();
@@ -55,7 +55,8 @@ pub async fn new_server() -> KubeServer {
         conditions.iter().any(|each| each.type_ == "Established" && each.status == "True").then_some(())
     })
     .await;
-    bind(&client, "kit", None, rules(|permission| !permission.own_namespace_only)).await;
+    bind(&client, "runtime", None, rules(|permission| permission.scope != PermissionScope::OwnNamespace))
+        .await;
     let example = json!([
         {"apiGroups": ["example.io"], "resources": ["widgets", "widgets/status"], "verbs": ["list", "watch", "patch"]},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
@@ -64,7 +65,7 @@ pub async fn new_server() -> KubeServer {
     server
 }
 
-/// The rules that the kit says it needs.
+/// Returns the rules that the runtime declares.
 fn rules(is_wanted: impl Fn(&Permission) -> bool) -> Value {
     let wanted = PERMISSIONS.iter().filter(|permission| is_wanted(permission));
     wanted
@@ -72,7 +73,7 @@ fn rules(is_wanted: impl Fn(&Permission) -> bool) -> Value {
         .collect()
 }
 
-/// Gives the operator's user these rights, in one namespace or everywhere.
+/// Grants these permissions to the operator's user, in one namespace or in all.
 async fn bind(client: &Client, name: &str, namespace: Option<&str>, rules: Value) {
     let prefix = if namespace.is_some() { "" } else { "Cluster" };
     let group = "rbac.authorization.k8s.io";
@@ -93,7 +94,7 @@ async fn bind(client: &Client, name: &str, namespace: Option<&str>, rules: Value
     }
 }
 
-/// Waits until `look` finds something.
+/// Waits until `look` returns a value.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     let limit = Instant::now() + LIMIT;
     loop {
@@ -105,7 +106,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: 
     }
 }
 
-/// A namespace with what a test looks at.
+/// A namespace and its APIs.
 pub struct Stage<'a> {
     pub server: &'a KubeServer,
     pub namespace: String,
@@ -120,7 +121,13 @@ impl<'a> Stage<'a> {
         let client = server.client().await.unwrap();
         let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
         Api::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
-        bind(&client, "kit", Some(namespace), rules(|permission| permission.own_namespace_only)).await;
+        bind(
+            &client,
+            "runtime",
+            Some(namespace),
+            rules(|permission| permission.scope == PermissionScope::OwnNamespace),
+        )
+        .await;
         Self {
             server,
             namespace: namespace.to_owned(),
@@ -141,19 +148,19 @@ impl<'a> Stage<'a> {
         self.widgets.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// The text in a config map, if it is there.
+    /// Returns the text of a config map, if it exists.
     pub async fn text(&self, name: &str) -> Option<String> {
         self.maps.get_opt(name).await.unwrap()?.data?.remove("text")
     }
 
     pub async fn await_text(&self, name: &str, text: &str) {
-        eventually(&format!("{name} to say {text:?}"), async || {
+        eventually(&format!("{name} to contain {text:?}"), async || {
             (self.text(name).await.as_deref() == Some(text)).then_some(())
         })
         .await;
     }
 
-    /// Waits until the widget says of its present generation whether it is ready, and returns the message.
+    /// Waits until the Ready condition of the current generation has this status, and returns its message.
     pub async fn await_ready(&self, name: &str, is_ready: bool) -> String {
         eventually(&format!("{name} to be ready: {is_ready}"), async || {
             let widget = self.widgets.get(name).await.unwrap();
@@ -178,7 +185,7 @@ impl<'a> Stage<'a> {
         .await
     }
 
-    /// Any object of the test's kind, also one that does not fit the Rust type.
+    /// Returns an API that accepts any object of the kind, including one that the Rust type cannot decode.
     pub fn loose_widgets(&self) -> Api<DynamicObject> {
         let resource = ApiResource::erase::<Widget>(&());
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
@@ -237,16 +244,17 @@ impl Replica {
         eventually("the operator to end", async || (!self.is_alive()).then_some(())).await;
     }
 
-    /// Waits for a line of the log with this message.
+    /// Waits for a line of the log whose message starts like this.
     pub async fn await_line(&self, message: &str) -> Value {
-        eventually(&format!("the operator to say {message:?}"), async || {
+        eventually(&format!("the operator to log {message:?}"), async || {
             assert!(self.is_alive(), "the operator ended: {:?}", self.log());
-            self.log().into_iter().find(|line| line["message"] == message)
+            let is_it = |line: &Value| line["message"].as_str().is_some_and(|text| text.starts_with(message));
+            self.log().into_iter().find(is_it)
         })
         .await
     }
 
-    /// The address of a server of the operator.
+    /// Returns the address of a server of the operator.
     async fn address(&self, setting: &str) -> String {
         eventually(&format!("{setting} to be listened on"), async || {
             let log = self.log();
@@ -257,23 +265,23 @@ impl Replica {
         .await
     }
 
-    /// The answer of a probe.
+    /// Returns the response of a probe.
     pub async fn probe(&self, path: &str) -> (u16, String) {
         let address = self.address("HEALTH_PROBE_BIND_ADDRESS").await;
         fetch(&format!("http://{address}"), path, None).await
     }
 
-    /// The answer of the metrics server.
+    /// Returns the response of the metrics server.
     pub async fn metrics(&self, scheme: &str, token: Option<&str>) -> (u16, String) {
         let address = self.address("METRICS_BIND_ADDRESS").await;
         fetch(&format!("{scheme}://{address}"), "/metrics", token).await
     }
 
-    /// Waits until a probe answers so, and returns what it says.
+    /// Waits until a probe responds with this code, and returns the body.
     pub async fn await_probe(&self, path: &str, code: u16) -> String {
-        eventually(&format!("{path} to answer {code}"), async || {
-            let (answered, text) = self.probe(path).await;
-            (answered == code).then_some(text)
+        eventually(&format!("{path} to respond with {code}"), async || {
+            let (response, text) = self.probe(path).await;
+            (response == code).then_some(text)
         })
         .await
     }
@@ -295,8 +303,8 @@ async fn fetch(base: &str, path: &str, token: Option<&str>) -> (u16, String) {
 
 /// Asserts that a text contains all of these.
 #[track_caller]
-pub fn says(text: &(impl Debug + AsRef<str>), words: &[&str]) {
-    for word in words {
-        assert!(text.as_ref().contains(word), "{word:?} is missing in {text:?}");
+pub fn assert_contains(text: &(impl Debug + AsRef<str>), parts: &[&str]) {
+    for part in parts {
+        assert!(text.as_ref().contains(part), "{part:?} is missing in {text:?}");
     }
 }

@@ -1,15 +1,15 @@
-//! What an operator does when there is nothing to do.
+//! An operator without work.
 
 use crate::stage::{OPERATOR, Stage, eventually, shared_server};
 
-/// How many reconciles of the example ended well so far.
+/// Returns the number of successful reconciles.
 fn reconciles(metrics: &str) -> Option<u64> {
     let line = metrics.lines().find(|line| line.contains("outcomes_total") && line.contains("\"done\""))?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
 #[tokio::test]
-async fn a_quiet_operator_writes_nothing_but_its_lease() {
+async fn an_idle_operator_writes_only_its_lease() {
     let stage = Stage::new(shared_server().await, "steady").await;
     let operator = stage.operator(&[]);
     for name in ["one", "two", "three"] {
@@ -26,7 +26,7 @@ async fn a_quiet_operator_writes_nothing_but_its_lease() {
         let start = count().await.unwrap();
         eventually("resyncs", async || (count().await? >= start + 3 * rounds).then_some(())).await;
     };
-    // One round for what still echoes from the creation, then three that have to be quiet.
+    // One round for late events of the creation, then three rounds without requests.
     resyncs(1).await;
     let before = requests().len();
     resyncs(3).await;

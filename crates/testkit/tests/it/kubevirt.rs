@@ -1,4 +1,4 @@
-//! KubeVirt with the stand-in for its nodes: what is refused, and a VirtualMachine from its creation to its end.
+//! KubeVirt with the simulated node: admission, and the lifecycle of a VirtualMachine.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use kube::{
 use serde_json::{Value, json};
 use vitistack_testkit::{KubeServer, KubeVirt, Options};
 
-/// Far more than anything here takes on a slow machine.
+/// A limit that is generous even on a slow machine.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// What one test uses.
-struct World {
+/// The server and clients of a test.
+struct Fixture {
     kubevirt: KubeVirt,
     client: Client,
     machines: Api<DynamicObject>,
@@ -27,12 +27,12 @@ struct World {
 }
 
 #[tokio::test]
-async fn kubevirt_judges_runs_and_removes_virtual_machines() {
+async fn kubevirt_admits_runs_and_deletes_virtual_machines() {
     let server =
         KubeServer::start(&Options { has_controller_manager: true, ..Options::default() }).await.unwrap();
     let kubevirt = KubeVirt::start(&server).await.unwrap();
     let client = server.client().await.unwrap();
-    let world = World {
+    let fixture = Fixture {
         kubevirt,
         machines: api(&client, "VirtualMachine"),
         instances: api(&client, "VirtualMachineInstance"),
@@ -41,75 +41,78 @@ async fn kubevirt_judges_runs_and_removes_virtual_machines() {
         volumes: Api::all(client.clone()),
         client,
     };
-    admission_refuses_what_kubevirt_cannot_run(&world).await;
-    a_machine_runs_stops_starts_and_leaves_nothing(&world).await;
-    a_guest_does_what_the_test_says(&world).await;
+    admission_refuses_unsupported_machines(&fixture).await;
+    a_machine_runs_stops_starts_and_leaves_nothing_behind(&fixture).await;
+    a_guest_follows_its_annotation(&fixture).await;
 }
 
-async fn admission_refuses_what_kubevirt_cannot_run(world: &World) {
+async fn admission_refuses_unsupported_machines(fixture: &Fixture) {
     let mut both = machine("refused");
     both["spec"]["running"] = json!(true);
-    assert_refused(world, &both, "Running and RunStrategy are mutually exclusive").await;
+    assert_refused(fixture, &both, "Running and RunStrategy are mutually exclusive").await;
     let mut old = machine("refused");
     old["spec"]["template"]["spec"]["domain"]["machine"] = json!({"type": "pc-i440fx"});
-    assert_refused(world, &old, "is not supported: pc-i440fx (allowed values: [q35* pc-q35*])").await;
+    assert_refused(fixture, &old, "is not supported: pc-i440fx (allowed values: [q35* pc-q35*])").await;
 }
 
-async fn a_machine_runs_stops_starts_and_leaves_nothing(world: &World) {
-    world.claims.create(&PostParams::default(), &claim("disk")).await.unwrap();
-    create(world, &machine("one")).await;
-    await_status(world, "one", "Running").await;
-    let instance = world.instances.get("one").await.unwrap();
+async fn a_machine_runs_stops_starts_and_leaves_nothing_behind(fixture: &Fixture) {
+    fixture.claims.create(&PostParams::default(), &claim("disk")).await.unwrap();
+    create(fixture, &machine("one")).await;
+    await_status(fixture, "one", "Running").await;
+    let instance = fixture.instances.get("one").await.unwrap();
     assert_eq!(instance.data["status"]["nodeName"], "standin");
     assert_eq!(instance.data["status"]["volumeStatus"][0]["persistentVolumeClaimInfo"]["claimName"], "disk");
-    let pods = world.pods.list(&ListParams::default()).await.unwrap();
+    let pods = fixture.pods.list(&ListParams::default()).await.unwrap();
     let address = pods.items[0].status.as_ref().unwrap().pod_ip.as_deref().unwrap();
     assert_eq!(instance.data["status"]["interfaces"][0]["ipAddress"], address);
 
-    set_strategy(world, "one", "Halted").await;
-    await_status(world, "one", "Stopped").await;
-    await_gone(world).await;
-    set_strategy(world, "one", "Always").await;
-    await_status(world, "one", "Running").await;
-    assert_ne!(world.instances.get("one").await.unwrap().metadata.uid, instance.metadata.uid);
+    set_strategy(fixture, "one", "Halted").await;
+    await_status(fixture, "one", "Stopped").await;
+    await_gone(fixture).await;
+    set_strategy(fixture, "one", "Always").await;
+    await_status(fixture, "one", "Running").await;
+    assert_ne!(fixture.instances.get("one").await.unwrap().metadata.uid, instance.metadata.uid);
 
-    let instance = world.instances.get("one").await.unwrap();
-    restart(world, "one").await;
-    wait(world, "another instance", async || {
-        let found = world.instances.get_opt("one").await.unwrap()?;
+    let instance = fixture.instances.get("one").await.unwrap();
+    restart(fixture, "one").await;
+    wait(fixture, "another instance", async || {
+        let found = fixture.instances.get_opt("one").await.unwrap()?;
         (found.metadata.uid != instance.metadata.uid).then_some(())
     })
     .await;
-    await_status(world, "one", "Running").await;
+    await_status(fixture, "one", "Running").await;
 
-    world.machines.delete("one", &DeleteParams::default()).await.unwrap();
-    wait(world, "the machine to be gone", async || {
-        world.machines.get_opt("one").await.unwrap().is_none().then_some(())
+    fixture.machines.delete("one", &DeleteParams::default()).await.unwrap();
+    wait(fixture, "the deletion of the machine", async || {
+        fixture.machines.get_opt("one").await.unwrap().is_none().then_some(())
     })
     .await;
-    await_gone(world).await;
-    assert!(world.claims.get_opt("disk").await.unwrap().is_some(), "a claim belongs to whoever made it");
-    world.claims.delete("disk", &DeleteParams::default()).await.unwrap();
-    wait(world, "the volume to be gone", async || {
-        world.volumes.list(&ListParams::default()).await.unwrap().items.is_empty().then_some(())
+    await_gone(fixture).await;
+    assert!(
+        fixture.claims.get_opt("disk").await.unwrap().is_some(),
+        "a claim is not deleted with the machine"
+    );
+    fixture.claims.delete("disk", &DeleteParams::default()).await.unwrap();
+    wait(fixture, "the deletion of the volume", async || {
+        fixture.volumes.list(&ListParams::default()).await.unwrap().items.is_empty().then_some(())
     })
     .await;
 }
 
-async fn a_guest_does_what_the_test_says(world: &World) {
-    world.claims.create(&PostParams::default(), &claim("disk")).await.unwrap();
+async fn a_guest_follows_its_annotation(fixture: &Fixture) {
+    fixture.claims.create(&PostParams::default(), &claim("disk")).await.unwrap();
     for (guest, status) in [("crashes", "CrashLoopBackOff"), ("never-runs", "Starting")] {
         let mut machine = machine(guest);
         machine["spec"]["template"]["metadata"] =
             json!({"annotations": {"standin.vitistack.io/guest": guest}});
-        create(world, &machine).await;
-        await_status(world, guest, status).await;
+        create(fixture, &machine).await;
+        await_status(fixture, guest, status).await;
     }
     let phase = async || {
-        let instance = world.instances.get_opt("never-runs").await.unwrap()?;
+        let instance = fixture.instances.get_opt("never-runs").await.unwrap()?;
         (instance.data.pointer("/status/phase") == Some(&json!("Scheduled"))).then_some(())
     };
-    wait(world, "a guest that is started and does not run", phase).await;
+    wait(fixture, "a guest that never runs", phase).await;
 }
 
 fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
@@ -139,55 +142,55 @@ fn claim(name: &str) -> PersistentVolumeClaim {
     .unwrap()
 }
 
-async fn create(world: &World, machine: &Value) {
+async fn create(fixture: &Fixture, machine: &Value) {
     let machine = serde_json::from_value(machine.clone()).unwrap();
-    world.machines.create(&PostParams::default(), &machine).await.unwrap();
+    fixture.machines.create(&PostParams::default(), &machine).await.unwrap();
 }
 
-async fn assert_refused(world: &World, machine: &Value, message: &str) {
+async fn assert_refused(fixture: &Fixture, machine: &Value, message: &str) {
     let machine = serde_json::from_value(machine.clone()).unwrap();
-    let answer = world.machines.create(&PostParams::default(), &machine).await;
+    let answer = fixture.machines.create(&PostParams::default(), &machine).await;
     let Err(Error::Api(status)) = answer else { panic!("not refused: {answer:?}") };
     assert!(status.message.contains(message), "{}", status.message);
 }
 
-async fn set_strategy(world: &World, name: &str, strategy: &str) {
+async fn set_strategy(fixture: &Fixture, name: &str, strategy: &str) {
     let patch = json!({"spec": {"runStrategy": strategy}});
-    world.machines.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    fixture.machines.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-/// Through KubeVirt's own API behind the API server, as its command line does.
-async fn restart(world: &World, name: &str) {
+/// Restarts a machine through the subresource API, as virtctl does.
+async fn restart(fixture: &Fixture, name: &str) {
     let path = format!("/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/{name}/restart");
     let request = Request::put(path).body(b"{}".to_vec()).unwrap();
-    world.client.request_text(request).await.unwrap();
+    fixture.client.request_text(request).await.unwrap();
 }
 
-async fn await_status(world: &World, name: &str, status: &str) {
-    let is_so = async || {
-        let machine = world.machines.get(name).await.unwrap();
+async fn await_status(fixture: &Fixture, name: &str, status: &str) {
+    let has_status = async || {
+        let machine = fixture.machines.get(name).await.unwrap();
         (machine.data.pointer("/status/printableStatus") == Some(&json!(status))).then_some(())
     };
-    wait(world, &format!("{name} to be {status}"), is_so).await;
+    wait(fixture, &format!("{name} to be {status}"), has_status).await;
 }
 
-/// Until neither instance nor pod is left.
-async fn await_gone(world: &World) {
-    wait(world, "instances and pods to be gone", async || {
-        let instances = world.instances.list(&ListParams::default()).await.unwrap();
-        let pods = world.pods.list(&ListParams::default()).await.unwrap();
+/// Waits until all instances and pods are deleted.
+async fn await_gone(fixture: &Fixture) {
+    wait(fixture, "the deletion of instances and pods", async || {
+        let instances = fixture.instances.list(&ListParams::default()).await.unwrap();
+        let pods = fixture.pods.list(&ListParams::default()).await.unwrap();
         (instances.items.is_empty() && pods.items.is_empty()).then_some(())
     })
     .await;
 }
 
-async fn wait(world: &World, what: &str, attempt: impl AsyncFn() -> Option<()>) {
+async fn wait(fixture: &Fixture, what: &str, attempt: impl AsyncFn() -> Option<()>) {
     let limit = Instant::now() + LIMIT;
     while attempt().await.is_none() {
         assert!(
             Instant::now() < limit,
-            "waited too long for {what}; the stand-in says: {}",
-            world.kubevirt.log("standin")
+            "timed out waiting for {what}; log of the stand-in: {}",
+            fixture.kubevirt.log("standin")
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

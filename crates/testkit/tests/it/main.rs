@@ -1,10 +1,10 @@
-//! The real servers of the kit, used as other crates' tests use them.
+//! The servers of the test kit, as other crates use them.
 
 #[cfg(feature = "integration")]
 #[expect(
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "helpers of tests fail by panicking"
+    reason = "test helpers fail by panicking"
 )]
 mod kubevirt;

@@ -1,4 +1,4 @@
-//! `Machine`: one machine, virtual or real.
+//! `Machine`: one virtual or physical machine.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube_derive::CustomResource;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{BootDevice, CloudInit, Disk, Domain, NetworkInterface, Resources, checked_builder};
 use crate::{ObjectReference, Quantity};
 
-/// What a machine shall be.
+/// Desired state of a machine.
 #[derive(
     Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource, bon::Builder,
 )]
@@ -17,7 +17,7 @@ use crate::{ObjectReference, Quantity};
     group = "vitistack.io",
     version = "v1alpha1",
     kind = "Machine",
-    doc = "One machine, made and kept on a provider.",
+    doc = "A machine on a provider.",
     namespaced,
     status = "MachineStatus",
     derive = "PartialEq",
@@ -30,29 +30,28 @@ use crate::{ObjectReference, Quantity};
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"
     ),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
+    ),
     printcolumn(name = "Template", type_ = "string", json_path = ".spec.template"),
     printcolumn(name = "Provider", type_ = "string", json_path = ".status.provider.name"),
     printcolumn(name = "Address", type_ = "string", json_path = ".status.ipAddresses[0]"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName", priority = 1),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
-        priority = 1
-    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[schemars(extend("x-kubernetes-validations" = [
     { "rule": "has(self.template) || (has(self.resources) && has(self.resources.cpu) && has(self.resources.cpu.cores) && has(self.resources.memory) && has(self.disks) && self.disks.size() > 0 && self.disks.all(disk, has(disk.size)))",
-      "message": "needs a template (small, medium, large or the name of a MachineClass), or else resources.cpu.cores, resources.memory.size and disks that each have a size" },
+      "message": "requires a template (small, medium, large or the name of a MachineClass), or resources.cpu.cores, resources.memory.size and disks that each have a size" },
     { "rule": "!has(self.networks) || self.networks.all(one, !has(one.macAddress) || self.networks.exists_one(other, has(other.macAddress) && other.macAddress == one.macAddress))",
-      "fieldPath": ".networks", "message": "two interfaces have one macAddress: give each its own, or leave it out" },
-    { "rule": "!has(oldSelf.providerRef) || (has(self.providerRef) && self.providerRef == oldSelf.providerRef)",
-      "fieldPath": ".providerRef", "message": "cannot change once set: make another Machine instead" },
-    { "rule": "!has(oldSelf.datacenterRef) || (has(self.datacenterRef) && self.datacenterRef == oldSelf.datacenterRef)",
-      "fieldPath": ".datacenterRef", "message": "cannot change once set: make another Machine instead" },
-    { "rule": "!has(oldSelf.zone) || (has(self.zone) && self.zone == oldSelf.zone)",
-      "fieldPath": ".zone", "message": "cannot change once set: make another Machine instead" },
+      "fieldPath": ".networks", "message": "two interfaces have the same macAddress: use a different one for each, or remove it" },
+    { "rule": "has(self.providerRef) == has(oldSelf.providerRef) && (!has(self.providerRef) || self.providerRef == oldSelf.providerRef)",
+      "fieldPath": ".providerRef", "message": "cannot be added, changed or removed after creation: revert the change, or create another Machine" },
+    { "rule": "has(self.datacenterRef) == has(oldSelf.datacenterRef) && (!has(self.datacenterRef) || self.datacenterRef == oldSelf.datacenterRef)",
+      "fieldPath": ".datacenterRef", "message": "cannot be added, changed or removed after creation: revert the change, or create another Machine" },
+    { "rule": "has(self.zone) == has(oldSelf.zone) && (!has(self.zone) || self.zone == oldSelf.zone)",
+      "fieldPath": ".zone", "message": "cannot be added, changed or removed after creation: revert the change, or create another Machine" },
 ]))]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSpec {
@@ -61,7 +60,7 @@ pub struct MachineSpec {
     #[schemars(schema_with = "template_name")]
     pub template: Option<String>,
 
-    /// What the machine has instead of what its template says.
+    /// CPU and memory that override those of the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 
@@ -71,13 +70,13 @@ pub struct MachineSpec {
     #[builder(default, into)]
     pub disks: Vec<Disk>,
 
-    /// Network interfaces of the machine; one on the pod network when absent.
+    /// Network interfaces of the machine. Defaults to one interface on the pod network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[builder(default, into)]
     pub networks: Vec<NetworkInterface>,
 
-    /// Kinds of device to boot from, first one first; the disks in their order when absent.
+    /// Types of device to boot from, in order. Defaults to the disks in the order in which they are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3), extend("x-kubernetes-list-type" = "set"))]
     #[builder(default, into)]
@@ -91,20 +90,23 @@ pub struct MachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
 
-    /// MachineProvider the machine is made on. Set once. Without it and without datacenterRef the default provider is used.
+    /// MachineProvider that hosts the machine. Decided at creation: it cannot be added, changed or removed later. Without
+    /// providerRef and datacenterRef the default provider is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_ref: Option<ObjectReference>,
 
-    /// Datacenter that places the machine on one of its providers. Set once.
+    /// Datacenter that places the machine on one of its providers. Decided at creation: it cannot be added, changed or
+    /// removed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datacenter_ref: Option<ObjectReference>,
 
-    /// Zone of the provider the machine is made in; chosen for an even spread when absent. Set once.
+    /// Zone of the provider that hosts the machine. By default one is chosen so that machines are spread evenly. Decided at
+    /// creation: it cannot be added, changed or removed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::place_name")]
+    #[schemars(schema_with = "crate::schema::location_name")]
     pub zone: Option<String>,
 
-    /// Whether the machine shall run; Running when absent.
+    /// Desired power state of the machine. Defaults to Running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_state: Option<PowerState>,
 }
@@ -115,74 +117,75 @@ fn template_name(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     crate::schema::text(
         253,
         "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-        "must be small, medium, large or the name of a MachineClass: lower-case letters, digits, '-' and '.'",
+        "must be small, medium, large or the name of a MachineClass: lowercase letters, digits, '-' and '.'",
     )
 }
 
-/// Whether a machine shall run.
+/// Desired power state of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::schema::described_by_its_field)]
 pub enum PowerState {
-    /// It runs.
+    /// Powered on.
     Running,
-    /// It is powered off and kept.
+    /// Powered off; the machine and its disks remain.
     Stopped,
 }
 
-/// How far a machine is; derived from its conditions, never read.
+/// Summary of a machine's conditions. Derived from them; for display only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::schema::described_by_its_field)]
 pub enum MachinePhase {
-    /// Not looked at yet, or waiting for something it needs.
+    /// Not reconciled yet, or waiting for a dependency.
     Pending,
-    /// Being made.
+    /// Being created.
     Creating,
     /// Running.
     Running,
     /// Powered off.
     Stopped,
-    /// Not as it shall be; left as soon as the cause is gone or the spec is mended.
+    /// Not in the desired state. The machine leaves this phase when the cause is resolved or the spec is
+    /// fixed.
     Failed,
 }
 
-/// What is known of a machine.
+/// Observed state of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
-    /// How far the machine is; the Ready condition says why.
+    /// Summary of the conditions; the Ready condition has the details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<MachinePhase>,
 
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// The standard conditions; Ready is always among them once the machine was looked at.
+    /// Standard conditions. Ready is always present once the machine has been reconciled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
 
-    /// The provider the machine was placed on.
+    /// Provider that the machine is placed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<ObjectReference>,
 
-    /// The name by which the real machine knows this object.
+    /// Identity that marks the backing machine as belonging to this Machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub identity: Option<String>,
 
-    /// Name of the VirtualMachine that was made.
+    /// Name of the VirtualMachine at the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub vm_name: Option<String>,
 
-    /// Name of the VirtualMachineInstance while there is one.
+    /// Name of the VirtualMachineInstance, while one exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub vmi_name: Option<String>,
 
-    /// Addresses the machine has.
+    /// IP addresses of the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ip_addresses: Vec<String>,
@@ -192,7 +195,7 @@ pub struct MachineStatus {
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
 
-    /// What the machine was last given, which is what quotas count where its template is gone.
+    /// Resources last allocated to the machine. Quotas count these if its template has been deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<GivenResources>,
 
@@ -200,16 +203,16 @@ pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<Time>,
 
-    /// The resourceVersion of the spec that was last acted on.
+    /// The resourceVersion of the Machine that was last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub resource_version: Option<String>,
 }
 
-/// What a machine was given.
+/// Resources allocated to a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-// Told as a whole, by one writer.
+// One controller writes all of it, so it has one owner under server-side apply.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct GivenResources {
     /// Virtual CPUs.

@@ -1,4 +1,4 @@
-//! `MachineClass`: a size that Machines can name in `spec.template`.
+//! `MachineClass`: a size that Machines refer to in `spec.template`.
 
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConfigurationStatus, Disk, Memory, checked_builder};
 
-/// The classes that are compiled in; nobody can define others by these names.
+/// The built-in classes. Their names are reserved.
 pub const BUILT_IN_CLASSES: [&str; 3] = ["small", "medium", "large"];
 
-/// A size of machine. The classes small, medium and large are built in; this adds more.
+/// Desired state of a MachineClass, which adds a size to the built-in small, medium and large.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource, bon::Builder)]
 #[builder(on(String, into), start_fn(name = start, vis = ""), finish_fn(name = finish, vis = ""))]
 #[kube(
@@ -17,7 +17,7 @@ pub const BUILT_IN_CLASSES: [&str; 3] = ["small", "medium", "large"];
     version = "v1alpha1",
     kind = "MachineClass",
     plural = "machineclasses",
-    doc = "A size of machine that Machines can name in spec.template. The classes small, medium and large are built in.",
+    doc = "A machine size that Machines refer to in spec.template. The classes small, medium and large are built in.",
     status = "ConfigurationStatus",
     derive = "PartialEq",
     shortname = "vsmc",
@@ -35,11 +35,11 @@ pub const BUILT_IN_CLASSES: [&str; 3] = ["small", "medium", "large"];
 )]
 #[schemars(extend("x-kubernetes-validations" = [
     { "rule": "!has(self.disks) || self.disks.all(disk, has(disk.size))",
-      "fieldPath": ".disks", "message": "each disk of a class needs a size, such as 20Gi" },
+      "fieldPath": ".disks", "message": "each disk of a MachineClass requires a size, such as 20Gi" },
 ]))]
 #[serde(rename_all = "camelCase")]
 pub struct MachineClassSpec {
-    /// What the class is for, in a sentence.
+    /// Purpose of the class, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub description: Option<String>,
@@ -47,7 +47,7 @@ pub struct MachineClassSpec {
     /// CPU and memory of a machine of this class.
     pub resources: ClassResources,
 
-    /// Disks of a machine of this class. A Machine's own disks are merged into these by name.
+    /// Disks of a machine of this class. The disks of a Machine are merged into these by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[builder(default, into)]
@@ -75,12 +75,12 @@ pub struct ClassCpu {
     #[schemars(range(min = 1, max = 1024))]
     pub cores: u32,
 
-    /// Threads per core; 1 when absent.
+    /// Threads per core. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 8))]
     pub threads: Option<u32>,
 
-    /// Sockets; 1 when absent.
+    /// Sockets. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 64))]
     pub sockets: Option<u32>,

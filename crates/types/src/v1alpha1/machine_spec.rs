@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{MacAddress, SecretKeyReference, Size};
 
-/// What a machine has instead of what its template says. Each value overrides its own.
+/// CPU and memory of a machine. Each field overrides the same field of the template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
@@ -46,20 +46,20 @@ pub struct Memory {
     pub size: Size,
 }
 
-/// A disk of a machine. One of a name that the template has too overrides the template's, value by value.
+/// A disk of a machine. It overrides a disk of the same name in the template, field by field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[builder(on(String, into))]
 #[schemars(extend("x-kubernetes-validations" = [
     { "rule": "!has(oldSelf.size) || (has(self.size) && (!isQuantity(self.size) || !isQuantity(oldSelf.size) || !quantity(self.size).isLessThan(quantity(oldSelf.size))))",
-      "fieldPath": ".size", "message": "a disk only grows: give the old size or a larger one" },
+      "fieldPath": ".size", "message": "a disk cannot shrink: keep the current size or set a larger one" },
     { "rule": "!has(oldSelf.storageClass) || (has(self.storageClass) && self.storageClass == oldSelf.storageClass)",
-      "fieldPath": ".storageClass", "message": "cannot change once set: add a disk with another name instead" },
+      "fieldPath": ".storageClass", "message": "is immutable: add a disk with another name instead" },
     { "rule": "!has(oldSelf.accessMode) || (has(self.accessMode) && self.accessMode == oldSelf.accessMode)",
-      "fieldPath": ".accessMode", "message": "cannot change once set: add a disk with another name instead" },
+      "fieldPath": ".accessMode", "message": "is immutable: add a disk with another name instead" },
     { "rule": "!has(oldSelf.volumeMode) || (has(self.volumeMode) && self.volumeMode == oldSelf.volumeMode)",
-      "fieldPath": ".volumeMode", "message": "cannot change once set: add a disk with another name instead" },
+      "fieldPath": ".volumeMode", "message": "is immutable: add a disk with another name instead" },
     { "rule": "!has(oldSelf.source) || (has(self.source) && self.source == oldSelf.source)",
-      "fieldPath": ".source", "message": "cannot change once set: add a disk with another name instead" },
+      "fieldPath": ".source", "message": "is immutable: add a disk with another name instead" },
 ]))]
 #[serde(rename_all = "camelCase")]
 pub struct Disk {
@@ -67,38 +67,39 @@ pub struct Disk {
     #[schemars(schema_with = "crate::schema::part_name")]
     pub name: String,
 
-    /// Size of the disk, such as 20Gi. Needed unless the template has a disk of this name. It may grow later, never shrink.
+    /// Size of the disk, such as 20Gi. Required unless the template has a disk of this name. It can grow
+    /// later but not shrink.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
 
-    /// StorageClass the disk is made from. The word default means the class of that name if there is one, else the
-    /// cluster's default class. Set once.
+    /// StorageClass of the disk. The value default selects the class of that name if it exists, or else the
+    /// cluster's default class. Immutable once set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::object_name")]
     pub storage_class: Option<String>,
 
-    /// Who may use the volume at the same time; ReadWriteOnce when absent. Set once.
+    /// Access mode of the volume. Defaults to ReadWriteOnce. Immutable once set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_mode: Option<AccessMode>,
 
-    /// Whether the volume is a file system or a raw block device; Filesystem when absent. Set once.
+    /// Whether the volume is a file system or a raw block device. Defaults to Filesystem. Immutable once set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_mode: Option<VolumeMode>,
 
-    /// What the disk holds at first; blank when absent. Set once.
+    /// Initial content of the disk. Blank by default. Immutable once set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<DiskSource>,
 
-    /// How the machine sees it; disk when absent.
+    /// Type of device that the machine sees. Defaults to disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DiskDevice>,
 
-    /// What becomes of the volume when the disk or the machine is removed; Delete when absent.
+    /// What happens to the volume when the disk or the machine is deleted. Defaults to Delete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_policy: Option<ReclaimPolicy>,
 }
 
-/// Who may use a volume at the same time.
+/// Which nodes can use a volume at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::schema::described_by_its_field)]
 pub enum AccessMode {
@@ -106,11 +107,11 @@ pub enum AccessMode {
     ReadWriteOnce,
     /// Many nodes, reading and writing.
     ReadWriteMany,
-    /// Many nodes, only reading.
+    /// Many nodes, reading only.
     ReadOnlyMany,
 }
 
-/// What a volume looks like to the machine's host.
+/// How a volume is presented to the machine's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::schema::described_by_its_field)]
 pub enum VolumeMode {
@@ -120,7 +121,7 @@ pub enum VolumeMode {
     Block,
 }
 
-/// How the machine sees a disk.
+/// Type of device that a machine sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::schema::described_by_its_field)]
 #[serde(rename_all = "lowercase")]
@@ -131,52 +132,54 @@ pub enum DiskDevice {
     Cdrom,
 }
 
-/// What becomes of a volume that is no longer used.
+/// What happens to a volume that is no longer used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::schema::described_by_its_field)]
 pub enum ReclaimPolicy {
     /// It is deleted.
     Delete,
-    /// It is kept.
+    /// It is retained.
     Retain,
 }
 
-/// What a disk holds at first: exactly one of these.
+/// Initial content of a disk: exactly one of image, url and claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [
     { "rule": "[has(self.image), has(self.url), has(self.claim)].filter(given, given).size() == 1",
-      "message": "must have exactly one of image, url and claim" },
+      "message": "must set exactly one of image, url and claim" },
 ]))]
 #[serde(rename_all = "camelCase")]
 pub struct DiskSource {
-    /// Container image that holds the disk, such as quay.io/containerdisks/debian:13.
+    /// Container image that contains the disk, such as quay.io/containerdisks/debian:13.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "image_reference")]
     pub image: Option<String>,
 
-    /// Address of a disk image, starting with http:// or https://.
+    /// URL of a disk image, starting with http:// or https://.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "image_url")]
     pub url: Option<String>,
 
-    /// Name of a PersistentVolumeClaim in the machine's namespace that is copied.
+    /// Name of a PersistentVolumeClaim to copy, in the namespace of the backing machine. It must belong to a Machine of the
+    /// same namespace, be in the Machine's namespace, or permit it with its annotation
+    /// vitistack.io/allow-references-from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::object_name")]
     pub claim: Option<String>,
 }
 
 impl DiskSource {
-    /// A container image that holds the disk.
+    /// A container image that contains the disk.
     pub fn image(reference: impl Into<String>) -> Self {
         Self { image: Some(reference.into()), url: None, claim: None }
     }
 
-    /// The address of a disk image.
+    /// The URL of a disk image.
     pub fn url(address: impl Into<String>) -> Self {
         Self { image: None, url: Some(address.into()), claim: None }
     }
 
-    /// A claim that is copied.
+    /// A claim to copy.
     pub fn claim(name: impl Into<String>) -> Self {
         Self { image: None, url: None, claim: Some(name.into()) }
     }
@@ -201,7 +204,7 @@ fn image_url(_: &mut SchemaGenerator) -> Schema {
         "maxLength": 2048,
         "x-kubernetes-validations": [{
             "rule": "self.matches('^https?://[^/?#@ ]+([/?#][^ ]*)?$')",
-            "message": "must be an address that starts with http:// or https://, without blanks, user or password",
+            "message": "must be a URL that starts with http:// or https://, without spaces, user name or password",
         }],
     })
 }
@@ -215,15 +218,15 @@ pub struct NetworkInterface {
     #[schemars(schema_with = "crate::schema::part_name")]
     pub name: String,
 
-    /// NetworkConfiguration in the machine's namespace that the interface is attached to.
+    /// NetworkConfiguration in the Machine's namespace that the interface is attached to.
     #[schemars(schema_with = "crate::schema::object_name")]
     pub network_name: String,
 
-    /// Model of the network card; virtio when absent.
+    /// Model of the network card. Defaults to virtio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<NetworkModel>,
 
-    /// MAC address of the interface, such as 52:54:00:12:34:56; chosen by the provider when absent.
+    /// MAC address of the interface, such as 52:54:00:12:34:56. Chosen by the provider by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<MacAddress>,
 }
@@ -233,7 +236,7 @@ pub struct NetworkInterface {
 #[schemars(transform = crate::schema::described_by_its_field)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkModel {
-    /// Paravirtualised; fast, for modern systems.
+    /// Paravirtualized; fast, for modern systems.
     Virtio,
     /// Intel E1000; for older systems.
     E1000,
@@ -241,7 +244,7 @@ pub enum NetworkModel {
     Rtl8139,
 }
 
-/// A kind of device to boot from.
+/// A type of device to boot from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::schema::described_by_its_field)]
 #[serde(rename_all = "lowercase")]
@@ -259,17 +262,19 @@ pub enum BootDevice {
 #[builder(on(String, into))]
 #[serde(rename_all = "camelCase")]
 pub struct CloudInit {
-    /// User data, as written. Anyone who can read the Machine can read it; put secrets into secretRef.
+    /// User data, passed on unchanged. Anyone who can read the Machine can read it: use secretRef for
+    /// secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65_536))]
     pub user_data: Option<String>,
 
-    /// Network configuration, as written.
+    /// Network configuration, passed on unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65_536))]
     pub network_data: Option<String>,
 
-    /// Secret in the machine's namespace that holds user data; with userData both are given to the machine.
+    /// Secret in the Machine's namespace that contains user data. If userData is set too, the machine gets
+    /// both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretKeyReference>,
 }
@@ -278,50 +283,50 @@ pub struct CloudInit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[serde(rename_all = "camelCase")]
 pub struct Domain {
-    /// The emulated board.
+    /// Emulated mainboard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<DomainMachine>,
 
-    /// Features the machine sees.
+    /// CPU and platform features of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
 
-    /// Firmware the machine starts with.
+    /// Firmware of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware: Option<Firmware>,
 }
 
-/// The emulated board.
+/// Emulated mainboard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[serde(rename_all = "camelCase")]
 pub struct DomainMachine {
-    /// Type of the board.
+    /// Type of the mainboard.
     #[serde(rename = "type")]
     #[builder(name = machine_type)]
     pub type_: MachineType,
 }
 
-/// Type of the emulated board.
+/// Type of the emulated mainboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::schema::described_by_its_field)]
 pub enum MachineType {
-    /// A modern board with PCI Express.
+    /// A modern mainboard with PCI Express.
     #[serde(rename = "pc-q35")]
     Q35,
-    /// A board of the nineties; KubeVirt refuses it unless its configuration allows it.
+    /// A legacy mainboard; KubeVirt rejects it unless its configuration permits it.
     #[serde(rename = "pc-i440fx")]
     I440fx,
 }
 
-/// Features a machine sees.
+/// CPU and platform features of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[serde(rename_all = "camelCase")]
 pub struct Features {
-    /// Power management by ACPI.
+    /// ACPI power management.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acpi: Option<bool>,
 
-    /// Interrupts by APIC.
+    /// APIC interrupt controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apic: Option<bool>,
 
@@ -334,24 +339,24 @@ pub struct Features {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[serde(rename_all = "camelCase")]
 pub struct Firmware {
-    /// What starts the operating system.
+    /// Boot loader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootloader: Option<Bootloader>,
 }
 
-/// What starts the operating system.
+/// Boot loader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, bon::Builder)]
 #[schemars(extend("x-kubernetes-validations" = [
     { "rule": "!has(self.secureBoot) || !self.secureBoot || (has(self.efi) && self.efi)",
-      "fieldPath": ".secureBoot", "message": "needs EFI: set efi to true or remove secureBoot" },
+      "fieldPath": ".secureBoot", "message": "requires EFI: set efi to true or remove secureBoot" },
 ]))]
 #[serde(rename_all = "camelCase")]
 pub struct Bootloader {
-    /// Start by EFI rather than by BIOS.
+    /// Boot with EFI instead of BIOS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub efi: Option<bool>,
 
-    /// Start only what is signed; needs efi.
+    /// Boot only signed software. Requires efi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secure_boot: Option<bool>,
 }

@@ -18,39 +18,39 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How far a configuration object is; derived from its conditions, never read.
+/// Summary of an object's conditions. Derived from them; for display only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(transform = crate::schema::described_by_its_field)]
 pub enum Phase {
-    /// Not looked at yet.
+    /// Not reconciled yet.
     Pending,
     /// Usable.
     Ready,
-    /// Not usable; the Ready condition says why.
+    /// Not usable; the Ready condition has the cause.
     Failed,
 }
 
-/// What every configuration object tells about itself.
+/// Observed state of a configuration object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigurationStatus {
-    /// How far the object is; the Ready condition says why.
+    /// Summary of the conditions; the Ready condition has the details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// The standard conditions; Ready is always among them once the object was looked at.
+    /// Standard conditions. Ready is always present once the object has been reconciled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 
-/// Gives a kind its fluent builder: `Kind::builder().field(…).build(name, namespace)?`. What it builds has passed the
-/// rules of the kind's definition, so an invalid object cannot be built.
+/// Gives a kind a fluent builder: `Kind::builder().field(…).build(name, namespace)?`. It checks the object
+/// against the kind's CRD, so that an invalid object cannot be built.
 macro_rules! checked_builder {
     ($kind:ident, $spec:ident, $builder:ident, $state:ident $(, $namespace:ident)?) => {
         impl $kind {
@@ -61,7 +61,7 @@ macro_rules! checked_builder {
         }
 
         impl<S: $state::IsComplete> $builder<S> {
-            #[doc = concat!("The `", stringify!($kind), "`, or the rules of its definition that it breaks.")]
+            #[doc = concat!("Returns the `", stringify!($kind), "`, or the rules of its CRD that it violates.")]
             pub fn build(self, name: &str $(, $namespace: &str)?) -> Result<$kind, crate::InvalidObject> {
                 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConfigurationStatus, checked_builder};
 
-/// A network on the hosts of a provider, which Machines name in `networks[].networkName`.
+/// Desired state of a network, which Machines refer to in `networks[].networkName`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource, bon::Builder)]
 #[builder(on(String, into), start_fn(name = start, vis = ""), finish_fn(name = finish, vis = ""))]
 #[kube(
@@ -32,17 +32,17 @@ use super::{ConfigurationStatus, checked_builder};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkConfigurationSpec {
-    /// Linux bridge on the hosts that carries the network.
+    /// Linux bridge of the network on the provider's hosts.
     #[schemars(schema_with = "bridge_name")]
     pub bridge: String,
 
-    /// VLAN tag of the network on the bridge, 1 to 4094; untagged when absent.
+    /// VLAN tag of the network on the bridge, 1 to 4094. Untagged by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4094))]
     pub vlan: Option<u16>,
 }
 
-fn bridge_name(_: &mut SchemaGenerator) -> Schema {
+pub(super) fn bridge_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "minLength": 1,

@@ -1,4 +1,4 @@
-//! Money amounts, exact to a millionth.
+//! Amounts of money, exact to a millionth.
 
 use std::{fmt, str::FromStr};
 
@@ -7,38 +7,45 @@ use super::{InvalidValue, text_value};
 const FIX: &str = "must be an amount of zero or more with at most six decimals, such as 0.0416";
 const MICROS: u64 = 1_000_000;
 
-/// An amount of money of zero or more, counted in millionths, so exact.
+/// A non-negative amount of money, stored in millionths and therefore exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount {
     micros: u64,
 }
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self { micros: 0 };
 
-    /// Both together.
+    /// Returns the sum of two amounts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { micros: self.micros.saturating_add(other.micros) }
     }
 }
 
+/// Returns the amount in millionths.
+fn parse(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    if !is_digits(whole, 9) || !is_digits(fraction, 6) {
+        return None;
+    }
+
+    let whole: u64 = whole.parse().ok()?;
+    let fraction: u64 = format!("{fraction:0<6}").parse().ok()?;
+    Some(whole * MICROS + fraction)
+}
+
+/// Whether a text consists of one to `max` digits.
+fn is_digits(text: &str, max: usize) -> bool {
+    (1..=max).contains(&text.len()) && text.bytes().all(|digit| digit.is_ascii_digit())
+}
+
 impl FromStr for Amount {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
-        let refuse = || InvalidValue::new(text, FIX);
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-        let digits = |part: &str, most| {
-            (1..=most).contains(&part.len()) && part.bytes().all(|digit| digit.is_ascii_digit())
-        };
-        if !digits(whole, 9) || !digits(fraction, 6) {
-            return Err(refuse());
-        }
-        let whole: u64 = whole.parse().map_err(|_| refuse())?;
-        let fraction: u64 = format!("{fraction:0<6}").parse().map_err(|_| refuse())?;
-        Ok(Self { micros: whole * MICROS + fraction })
+        parse(text).map(|micros| Self { micros }).ok_or_else(|| InvalidValue::new(text, FIX))
     }
 }
 
@@ -59,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_prints_without_idle_zeros() {
+    fn an_amount_prints_without_trailing_zeros() {
         for (text, printed) in [("0.0416", "0.0416"), ("1.50", "1.5"), ("7", "7"), ("0.000001", "0.000001")] {
             assert_eq!(text.parse::<Amount>().unwrap().to_string(), printed);
         }
@@ -72,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_amount_is_refused_with_the_fix() {
+    fn an_invalid_amount_is_rejected_with_the_fix() {
         for text in ["", "-1", "1,5", ".5", "5.", "1.0000001", "1e3", "EUR 5", "9999999999"] {
             let error = text.parse::<Amount>().unwrap_err().to_string();
             assert!(error.contains("such as 0.0416"), "{error}");

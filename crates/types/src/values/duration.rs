@@ -6,18 +6,18 @@ use super::{InvalidValue, text_value};
 
 const FIX: &str = "must be a duration above zero with a unit, such as 30s, 1m30s or 500ms";
 
-/// A duration above zero, as fields and settings write it.
+/// A duration above zero, as written in fields and settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(time::Duration);
 
 impl Duration {
-    /// A duration known at compile time; zero becomes the shortest there is.
+    /// A duration known at compile time. Zero becomes one millisecond.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(time::Duration::from_millis(if millis == 0 { 1 } else { millis }))
     }
 
-    /// The duration as the standard library has it.
+    /// The duration as a type of the standard library.
     #[must_use]
     pub const fn get(self) -> time::Duration {
         self.0
@@ -26,6 +26,7 @@ impl Duration {
 
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
+/// Returns the duration in milliseconds.
 fn parse(mut text: &str) -> Option<u64> {
     let mut millis = 0u64;
     while !text.is_empty() {
@@ -33,6 +34,7 @@ fn parse(mut text: &str) -> Option<u64> {
         if number.len() > 6 {
             return None;
         }
+
         let (unit, rest) = rest.split_at_checked(
             rest.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(rest.len()),
         )?;
@@ -40,6 +42,7 @@ fn parse(mut text: &str) -> Option<u64> {
         millis = millis.checked_add(number.parse::<u64>().ok()?.checked_mul(*factor)?)?;
         text = rest;
     }
+
     (millis > 0).then_some(millis)
 }
 
@@ -79,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_syntax_of_go_is_read_and_printed_back() {
+    fn go_syntax_is_parsed_and_printed() {
         for (text, millis, printed) in [
             ("30s", 30_000, "30s"),
             ("1m30s", 90_000, "1m30s"),
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_duration_is_refused_with_the_fix() {
+    fn an_invalid_duration_is_rejected_with_the_fix() {
         for text in [
             "",
             "0s",

@@ -7,12 +7,12 @@ use super::{InvalidValue, text_value};
 const FIX: &str =
     "must be a unicast MAC address, six hexadecimal pairs joined by colons, such as 52:54:00:12:34:56";
 
-/// A unicast MAC address; prints in lower case.
+/// A unicast MAC address. Prints in lowercase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MacAddress([u8; 6]);
 
 impl MacAddress {
-    /// The six octets, first one first.
+    /// The six octets, in order.
     #[must_use]
     pub fn octets(self) -> [u8; 6] {
         self.0
@@ -29,6 +29,7 @@ fn parse(text: &str) -> Option<[u8; 6]> {
         }
         *octet = u8::from_str_radix(pair, 16).ok()?;
     }
+
     let is_multicast = octets.first()? & 1 == 1;
     let is_zero = octets == [0; 6];
     (pairs.next().is_none() && !is_multicast && !is_zero).then_some(octets)
@@ -61,12 +62,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_prints_in_lower_case() {
+    fn an_address_prints_in_lowercase() {
         assert_eq!("52:54:00:AB:cd:0F".parse::<MacAddress>().unwrap().to_string(), "52:54:00:ab:cd:0f");
     }
 
     #[test]
-    fn what_no_interface_can_have_is_refused_with_the_fix() {
+    fn an_invalid_address_is_rejected_with_the_fix() {
         for text in [
             "",
             "zz:54:00:12:34:56",

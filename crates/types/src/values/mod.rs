@@ -1,6 +1,8 @@
-//! Values that are parsed once and trusted afterwards: quantities, sizes, durations, MAC addresses, versions, prices.
+//! Values that are parsed once and trusted afterwards: quantities, sizes, durations, MAC addresses, versions,
+//! prices.
 //!
-//! Each refuses a bad text with an [`InvalidValue`] that holds the value and the fix; whoever knows the field adds it.
+//! Each parser rejects an invalid text with an [`InvalidValue`] that contains the value and the fix; the
+//! caller adds the field.
 
 mod amount;
 mod duration;
@@ -16,7 +18,7 @@ pub use version::Version;
 
 use snafu::Snafu;
 
-/// Indicates that a text is not what its field needs. The message holds the value and the fix.
+/// Indicates that a text is not valid for its field. The message contains the value and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, Snafu)]
 #[snafu(display("{value:?} {fix}"))]
 pub struct InvalidValue {
@@ -25,22 +27,22 @@ pub struct InvalidValue {
 }
 
 impl InvalidValue {
-    /// The refusal of `value`; `fix` finishes the sentence that begins with it.
+    /// Rejects `value`; `fix` completes the sentence that starts with the value.
     #[must_use]
     pub fn new(value: &str, fix: &'static str) -> Self {
-        // A hostile value may be megabytes long; nobody needs more than its beginning to find it.
+        // A hostile value may be megabytes long, and its beginning is enough to find it.
         Self { value: value.chars().take(64).collect(), fix }
     }
 
-    /// What the value has to look like.
+    /// What a valid value looks like.
     #[must_use]
     pub fn fix(&self) -> &'static str {
         self.fix
     }
 }
 
-/// Gives a parsed value its JSON form, the text, and its schema: a bounded string with one CEL rule whose message is
-/// the same sentence that the parser's error ends with.
+/// Implements the JSON form of a parsed value, which is its text, and its schema: a bounded string with one
+/// CEL rule whose message is the fix in the parser's error.
 macro_rules! text_value {
     ($type:ident, max_length = $max_length:literal, rule = $rule:expr, fix = $fix:expr) => {
         impl serde::Serialize for $type {

@@ -8,15 +8,15 @@ const QUANTITY_FIX: &str =
     "must be an amount of zero or more with a Kubernetes unit, such as 20Gi, 500M or 4";
 const SIZE_FIX: &str = "must be a size above zero with a Kubernetes unit, such as 20Gi or 500M";
 
-/// The exact value is counted in these: Kubernetes knows nothing finer.
+/// Values are stored in nano units, the finest that Kubernetes supports.
 const NANO: u128 = 1_000_000_000;
 
-/// Kubernetes counts no further than 2^63-1 units.
+/// Kubernetes limits a quantity to 2^63-1 units.
 const LARGEST: u128 = (u64::MAX >> 1) as u128 * NANO;
 
-/// An amount of zero or more, exact, that prints as it was written.
+/// An exact, non-negative quantity that prints as it was written.
 ///
-/// Compared by value: `1Gi` equals `1024Mi`.
+/// Quantities are compared by value: `1Gi` equals `1024Mi`.
 #[derive(Clone, Debug)]
 pub struct Quantity {
     text: String,
@@ -24,7 +24,7 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// A whole number of bytes or pieces, printed with the largest binary unit that divides it.
+    /// A whole number of units, such as bytes, printed with the largest binary unit that divides it.
     #[must_use]
     pub fn from_units(units: u64) -> Self {
         let (count, unit) = BINARY_UNITS
@@ -35,13 +35,13 @@ impl Quantity {
         Self { text: format!("{count}{unit}"), nanos: u128::from(units) * NANO }
     }
 
-    /// The value in whole units, rounded up as Kubernetes does when it needs an integer.
+    /// The value in whole units, rounded up as in Kubernetes.
     #[must_use]
     pub fn units(&self) -> u64 {
         u64::try_from(self.nanos.div_ceil(NANO)).unwrap_or(u64::MAX)
     }
 
-    /// Whether this is no amount at all.
+    /// Whether the quantity is zero.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.nanos == 0
@@ -51,11 +51,11 @@ impl Quantity {
 const BINARY_UNITS: [(&str, u128); 6] =
     [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40), ("Pi", 1 << 50), ("Ei", 1 << 60)];
 
-/// Decimal units as powers of ten, above the nano that everything is counted in.
+/// Decimal units as powers of ten, in nano units.
 const DECIMAL_UNITS: [(&str, u32); 10] =
     [("n", 0), ("u", 3), ("m", 6), ("", 9), ("k", 12), ("M", 15), ("G", 18), ("T", 21), ("P", 24), ("E", 27)];
 
-/// The factor, in nanos, that a unit or an exponent (`e3`, `E-2`) stands for.
+/// Returns the factor, in nano units, of a unit or an exponent (`e3`, `E-2`).
 fn nanos_per(unit: &str) -> Option<u128> {
     if let Some((_, factor)) = BINARY_UNITS.iter().find(|(name, _)| *name == unit) {
         return Some(factor * NANO);
@@ -69,11 +69,12 @@ fn nanos_per(unit: &str) -> Option<u128> {
     10u128.checked_pow(u32::try_from(power).ok()?)
 }
 
-/// What a quantity may look like, as the CEL rule has it. Kubernetes takes more (signs, any number of digits, exponents
-/// beyond reason); nobody needs it, and the rule and the parser have to agree on every text.
+/// The syntax of a quantity, for the CEL rule. Kubernetes accepts more (signs, any number of digits, large
+/// exponents); this is narrower because the rule and the parser must agree on every text.
 const GRAMMAR: &str =
     "^([0-9]{1,15}([.][0-9]{0,9})?|[.][0-9]{1,9})(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE]-?[0-9])?$";
 
+/// Returns the quantity in nano units.
 fn parse(text: &str) -> Option<u128> {
     let unit_at = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(unit_at)?;
@@ -83,17 +84,19 @@ fn parse(text: &str) -> Option<u128> {
     if (whole.is_empty() && fraction.is_empty()) || !is_number {
         return None;
     }
+
     let factor = nanos_per(unit)?;
     let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().ok()? }.saturating_mul(factor);
     let part = match fraction.trim_end_matches('0') {
         "" => 0,
         digits => {
             let scale = 10u128.checked_pow(u32::try_from(digits.len()).ok()?)?;
-            // Finer than a nano is rounded up, as Kubernetes does.
+            // A fraction of a nano unit is rounded up, as in Kubernetes.
             digits.parse::<u128>().ok()?.checked_mul(factor)?.div_ceil(scale)
         }
     };
-    // Kubernetes caps what is larger (`12E`) rather than refusing it.
+
+    // Kubernetes caps a larger value (`12E`) instead of rejecting it.
     Some(whole.saturating_add(part).min(LARGEST))
 }
 
@@ -142,12 +145,12 @@ impl hash::Hash for Quantity {
 
 text_value!(Quantity, max_length = 32, rule = format!("self.matches('{GRAMMAR}')"), fix = QUANTITY_FIX);
 
-/// A quantity above zero: what a disk or a memory can have.
+/// A quantity above zero, for disks and memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(Quantity);
 
 impl Size {
-    /// The size as a quantity, for sums that may start at zero.
+    /// The size as a quantity, for sums that start at zero.
     #[must_use]
     pub fn quantity(&self) -> &Quantity {
         &self.0
@@ -190,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_of_kubernetes_is_read_exactly_and_printed_as_written() {
+    fn every_kubernetes_unit_is_parsed_exactly_and_printed_as_written() {
         for (text, units) in [
             ("0", 0),
             ("4", 4),
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_quantity_is_refused_with_the_fix() {
+    fn an_invalid_quantity_is_rejected_with_the_fix() {
         for text in [
             "",
             "Gi",
@@ -240,8 +243,11 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_of_the_definition_takes_what_the_parser_takes() {
-        let schema = serde_json::to_value(schemars::schema_for!(Size)).unwrap();
+    fn the_cel_rule_accepts_what_the_parser_accepts() {
+        let mut size = schemars::schema_for!(Size);
+        size.remove("$schema");
+        let document = serde_json::json!({ "type": "object", "properties": { "size": size } });
+        let schema = vitistack_schema::Schema::compile(&document).unwrap();
         for text in [
             "20Gi",
             "1.5Gi",
@@ -278,8 +284,8 @@ mod tests {
             "1Mi ",
             "1ki",
         ] {
-            let is_taken = kube_cel::validate(&schema, &serde_json::json!(text), None).is_ok();
-            assert_eq!(is_taken, text.parse::<Size>().is_ok(), "{text}");
+            let is_accepted = schema.validate(&serde_json::json!({ "size": text }), None).is_empty();
+            assert_eq!(is_accepted, text.parse::<Size>().is_ok(), "{text}");
         }
     }
 
@@ -292,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_amounts_are_equal_however_they_are_written() {
+    fn equal_quantities_are_equal_in_any_notation() {
         assert_eq!("1Gi".parse::<Quantity>().unwrap(), "1024Mi".parse().unwrap());
         assert!("1G".parse::<Quantity>().unwrap() < "1Gi".parse().unwrap());
     }

@@ -1,4 +1,4 @@
-//! Versions of the software that providers run.
+//! Software versions of providers.
 
 use std::{fmt, str::FromStr};
 
@@ -6,19 +6,11 @@ use super::{InvalidValue, text_value};
 
 const FIX: &str = "must be a version of two or three numbers, such as 1.36.3 or v1.8.2";
 
-/// A version in the semantic order, with or without a leading `v` and a patch number; prints as it was written.
+/// A semantic version, with an optional leading `v` and an optional patch number. Prints as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Version {
     text: String,
     parsed: semver::Version,
-}
-
-impl Version {
-    /// The major and the minor number, which decide what is compatible with what.
-    #[must_use]
-    pub fn major_minor(&self) -> (u64, u64) {
-        (self.parsed.major, self.parsed.minor)
-    }
 }
 
 impl FromStr for Version {
@@ -47,7 +39,7 @@ impl PartialOrd for Version {
 
 impl Ord for Version {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        // The text only decides between two ways to write one version, so that equal means identical.
+        // The text breaks ties between two notations of one version, so that equal means identical.
         self.parsed.cmp(&other.parsed).then_with(|| self.text.cmp(&other.text))
     }
 }
@@ -64,16 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_ordered_by_number_not_by_letter() {
+    fn versions_are_ordered_by_number_not_by_text() {
         let read = |text: &str| text.parse::<Version>().unwrap();
         assert!(read("v1.9.0") < read("v1.10.0"));
         assert!(read("1.8.2-rc.1") < read("1.8.2"));
-        assert_eq!(read("1.36").major_minor(), (1, 36));
+        assert!(read("1.36") < read("1.36.1"));
         assert_eq!(read("v1.8.2").to_string(), "v1.8.2");
     }
 
     #[test]
-    fn what_is_not_a_version_is_refused_with_the_fix() {
+    fn an_invalid_version_is_rejected_with_the_fix() {
         for text in ["", "latest", "1", "1.2.3.4", "v", "1.x"] {
             let error = text.parse::<Version>().unwrap_err().to_string();
             assert!(error.contains("such as 1.36.3"), "{error}");

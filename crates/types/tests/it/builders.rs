@@ -1,4 +1,4 @@
-//! Builders build what the definition takes, and refuse the rest in the words of the definition.
+//! Builders accept what the CRD accepts, and reject the rest with the messages of the CRD.
 
 use vitistack_types::{
     Size, decode, definitions,
@@ -32,7 +32,7 @@ fn a_machine_is_built_fluently() {
 }
 
 #[test]
-fn what_the_definition_refuses_cannot_be_built() {
+fn an_object_that_violates_its_crd_cannot_be_built() {
     let machine = || Machine::builder().template("small");
     let disk = |name: &str| Disk::builder().name(name).size(size("1Gi")).build();
     let provider = || MachineProvider::builder().provider_type(ProviderType::Simulated);
@@ -44,7 +44,8 @@ fn what_the_definition_refuses_cannot_be_built() {
     let cores = |cores| Resources::builder().cpu(Cpu::builder().cores(cores).build()).build();
     let bootloader = Bootloader::builder().secure_boot(true).build();
     let secure_boot = Domain::builder().firmware(Firmware::builder().bootloader(bootloader).build()).build();
-    let refusals = [
+
+    let results = [
         Machine::builder().template("very small").build("vm", "default").map(drop),
         Machine::builder().build("vm", "default").map(drop),
         machine().disks([disk("root"), disk("root")]).build("vm", "default").map(drop),
@@ -83,35 +84,40 @@ fn what_the_definition_refuses_cannot_be_built() {
         NetworkConfiguration::builder().bridge("br0").vlan(5000).build("net", "default").map(drop),
         NetworkConfiguration::builder().bridge("a bridge").build("net", "default").map(drop),
     ];
-    let told: Vec<String> = refusals.into_iter().map(|refusal| refusal.unwrap_err().to_string()).collect();
-    insta::assert_snapshot!(told.join("\n"));
+
+    let errors: Vec<String> = results.into_iter().map(|result| result.unwrap_err().to_string()).collect();
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+/// Returns the error of a Machine that cannot be read.
+fn decode_error(spec: &serde_json::Value) -> String {
+    let document = serde_json::json!({
+        "apiVersion": "vitistack.io/v1alpha1", "kind": "Machine", "metadata": { "name": "vm" }, "spec": spec,
+    });
+    decode::<Machine>(document).unwrap_err().to_string()
 }
 
 #[test]
-fn a_document_that_does_not_fit_is_told_with_its_field() {
-    let refused = |spec: serde_json::Value| {
-        let document = serde_json::json!({
-            "apiVersion": "vitistack.io/v1alpha1", "kind": "Machine", "metadata": { "name": "vm" }, "spec": spec,
-        });
-        decode::<Machine>(document).unwrap_err().to_string()
-    };
-    let told = [
-        refused(serde_json::json!({ "disks": [{ "name": "root", "size": "20GiB" }] })),
-        refused(serde_json::json!({ "disks": [{ "name": "root", "size": "0Gi" }] })),
-        refused(
-            serde_json::json!({ "networks": [{ "name": "eth0", "networkName": "n", "macAddress": "zz:00:00:00:00:01" }] }),
+fn a_decode_error_names_the_field() {
+    let errors = [
+        decode_error(&serde_json::json!({ "disks": [{ "name": "root", "size": "20GiB" }] })),
+        decode_error(&serde_json::json!({ "disks": [{ "name": "root", "size": "0Gi" }] })),
+        decode_error(
+            &serde_json::json!({ "networks": [{ "name": "eth0", "networkName": "n", "macAddress": "zz:00:00:00:00:01" }] }),
         ),
-        refused(serde_json::json!({ "networks": [{ "name": "eth0", "networkName": "n", "model": "ne2k" }] })),
-        refused(serde_json::json!({ "bootOrder": ["floppy"] })),
-        refused(serde_json::json!({ "resources": { "cpu": { "cores": "four" } } })),
+        decode_error(
+            &serde_json::json!({ "networks": [{ "name": "eth0", "networkName": "n", "model": "ne2k" }] }),
+        ),
+        decode_error(&serde_json::json!({ "bootOrder": ["floppy"] })),
+        decode_error(&serde_json::json!({ "resources": { "cpu": { "cores": "four" } } })),
     ];
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
-fn the_built_in_classes_are_the_ones_the_definition_reserves() {
-    let definitions = definitions();
-    let class = definitions.iter().find(|definition| definition.spec.names.kind == "MachineClass").unwrap();
+fn the_crd_reserves_the_names_of_the_built_in_classes() {
+    let crds = definitions();
+    let class = crds.iter().find(|crd| crd.spec.names.kind == "MachineClass").unwrap();
     let schema = class.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
     let rule = &schema.x_kubernetes_validations.as_ref().unwrap()[0].rule;
     for name in vitistack_types::v1alpha1::BUILT_IN_CLASSES {

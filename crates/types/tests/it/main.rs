@@ -1,6 +1,6 @@
-//! The kinds as their users meet them: samples, builders, refusals.
+//! The kinds as users see them: samples, builders and validation errors.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod builders;
 mod samples;

@@ -1,4 +1,4 @@
-//! Every sample loads, says nothing that its kind does not know, and keeps the rules of its kind's definition.
+//! Every sample can be read, has no unknown fields and satisfies the rules of its CRD.
 
 use serde_json::Value;
 use vitistack_types::{
@@ -13,7 +13,7 @@ fn documents() -> impl Iterator<Item = (&'static str, Value)> {
     })
 }
 
-/// Reads the document as its kind, judges it and writes it again.
+/// Reads a document as its kind, checks it and serializes it again.
 fn round_trip(document: &Value) -> Value {
     macro_rules! as_kind {
         ($kind:ty) => {{
@@ -28,12 +28,12 @@ fn round_trip(document: &Value) -> Value {
         "MachineClass" => as_kind!(MachineClass),
         "MachineProvider" => as_kind!(MachineProvider),
         "NetworkConfiguration" => as_kind!(NetworkConfiguration),
-        other => unreachable!("no kind {other}"),
+        other => unreachable!("unknown kind {other}"),
     }
 }
 
 #[test]
-fn every_sample_loads_without_loss_and_is_valid() {
+fn every_sample_round_trips_and_is_valid() {
     for (name, document) in documents() {
         assert_eq!(round_trip(&document), document, "{name}");
     }
@@ -41,8 +41,8 @@ fn every_sample_loads_without_loss_and_is_valid() {
 
 #[test]
 fn every_kind_has_a_sample() {
-    for definition in vitistack_types::definitions() {
-        let kind = definition.spec.names.kind;
+    for crd in vitistack_types::definitions() {
+        let kind = crd.spec.names.kind;
         assert!(documents().any(|(_, document)| document["kind"] == kind.as_str()), "{kind}");
     }
 }
@@ -51,11 +51,11 @@ fn every_kind_has_a_sample() {
 fn one_sample_shows_every_field_of_a_machine() {
     let (_, document) = documents().find(|(name, _)| *name == "machine-every-field").unwrap();
     let spec = document["spec"].as_object().unwrap();
-    let definitions = vitistack_types::definitions();
-    let machine = definitions.iter().find(|definition| definition.spec.names.kind == "Machine").unwrap();
+    let crds = vitistack_types::definitions();
+    let machine = crds.iter().find(|crd| crd.spec.names.kind == "Machine").unwrap();
     let schema = machine.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap();
     for field in schema.properties.as_ref().unwrap()["spec"].properties.as_ref().unwrap().keys() {
-        // It would tie the sample to a datacenter that has to have the sample's provider.
+        // A datacenterRef would require a Datacenter with the sample's provider.
         assert!(spec.contains_key(field) || field == "datacenterRef", "{field}");
     }
 }

@@ -1,4 +1,4 @@
-//! The same writes with nobody who decides: what the server alone takes for them.
+//! The same writes without an operator: how long the server alone takes for them.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ use super::{
     standin::{bind, resource, run},
 };
 
-/// What a machine goes through, each told by a status and an Event.
+/// The phases of a machine; each is reported by a status and an Event.
 const PHASES: [MachinePhase; 2] = [MachinePhase::Creating, MachinePhase::Running];
 
-/// Who the writes are said to come from.
+/// The field manager of the writes.
 const MANAGER: &str = "bare";
 
-/// A machine that runs, with all that an operator made and told of it.
+/// A running machine with all objects that an operator created for it.
 pub struct Bare {
     client: Client,
     machine: Machine,
@@ -33,21 +33,21 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Reads what there is of the machine of that name, which ran long enough for its Events to be there.
+    /// Reads a machine and its objects. It must be running long enough for its Events to exist.
     pub async fn read(client: &Client, name: &str) -> Result<Self, Whatever> {
-        let context = "failed to read a machine that runs";
+        let context = "failed to read a running machine";
         let machine = machines(client).get(name).await.whatever_context(context)?;
         let claim = claims(client).get(&format!("{name}-root")).await.whatever_context(context)?;
         let virtual_machine = virtual_machines(client).get(name).await.whatever_context(context)?;
         let of_machine = ListParams::default().fields(&format!("involvedObject.name={name}"));
         let events = events(client).list(&of_machine).await.whatever_context(context)?.items;
         if events.len() != PHASES.len() {
-            whatever!("{} Events of a machine that runs instead of {}", events.len(), PHASES.len());
+            whatever!("{} Events of a running machine instead of {}", events.len(), PHASES.len());
         }
         Ok(Self { client: client.clone(), machine, claim, virtual_machine, events })
     }
 
-    /// Writes so many of the same, several at a time, and the stand-in's part with it.
+    /// Writes `count` copies of the machine concurrently, including the writes of the stand-in.
     pub async fn measure(&self, count: usize) -> Result<Duration, Whatever> {
         let started = Instant::now();
         futures::stream::iter(0..count)
@@ -97,7 +97,7 @@ impl Bare {
     }
 }
 
-/// The same metadata under another name, as for an object that is new.
+/// Returns the metadata of a new object with another name.
 fn like(metadata: &ObjectMeta, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),

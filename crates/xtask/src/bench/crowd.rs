@@ -1,4 +1,4 @@
-//! Many Machines that are made, watched and deleted as a user would.
+//! Many Machines that are created, watched and deleted like a user would.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,7 +13,7 @@ use vitistack_types::{ObjectReference, conditions, v1alpha1::Machine};
 
 use super::load::CLIENTS;
 
-/// Longer than this nothing takes that works.
+/// The maximum time for one step; reached only if something is broken.
 const LIMIT: Duration = Duration::from_mins(20);
 
 /// The Machines of the namespace `default`.
@@ -23,12 +23,12 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Machines that name this provider, or none.
+    /// Creates a handle for Machines with this provider, or without one.
     pub fn new(client: &Client, provider: Option<&'static str>) -> Self {
         Self { machines: Api::default_namespaced(client.clone()), provider }
     }
 
-    /// Creates so many, several at a time.
+    /// Creates `count` Machines concurrently.
     pub async fn create(&self, count: usize) -> Result<(), Whatever> {
         let mut creates = futures::stream::iter(0..count)
             .map(|number| async move { self.create_one(&format!("vm-{number}")).await })
@@ -39,7 +39,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Creates one.
+    /// Creates one Machine.
     pub async fn create_one(&self, name: &str) -> Result<(), Whatever> {
         let provider = self.provider.map(|name| ObjectReference { name: name.to_owned(), namespace: None });
         let machine = Machine::builder().template("small").maybe_provider_ref(provider);
@@ -48,34 +48,34 @@ impl Crowd {
         created.map(drop).whatever_context("failed to create a machine")
     }
 
-    /// Asks for the end of all.
+    /// Requests the deletion of all Machines.
     pub async fn delete(&self) -> Result<(), Whatever> {
         let deleted = self.machines.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
         deleted.map(drop).whatever_context("failed to delete the machines")
     }
 
-    /// Waits until exactly so many are so.
-    pub async fn until(&self, count: usize, is_so: impl Fn(&Machine) -> bool) -> Result<(), Whatever> {
+    /// Waits until exactly `count` Machines match.
+    pub async fn until(&self, count: usize, matches: impl Fn(&Machine) -> bool) -> Result<(), Whatever> {
         let mut events = watcher(self.machines.clone(), watcher::Config::default()).boxed();
-        let (mut so, mut is_listed) = (BTreeSet::new(), false);
+        let (mut matching, mut is_listed) = (BTreeSet::new(), false);
         let deadline = tokio::time::Instant::now() + LIMIT;
-        while !is_listed || so.len() != count {
+        while !is_listed || matching.len() != count {
             let event = match tokio::time::timeout_at(deadline, events.next()).await {
                 Ok(Some(event)) => event.whatever_context("failed to watch the machines")?,
-                _ => whatever!("{} of {count} machines after {} s", so.len(), LIMIT.as_secs()),
+                _ => whatever!("{} of {count} machines after {} s", matching.len(), LIMIT.as_secs()),
             };
             match event {
-                watcher::Event::Init => so.clear(),
+                watcher::Event::Init => matching.clear(),
                 watcher::Event::InitDone => is_listed = true,
                 watcher::Event::InitApply(machine) | watcher::Event::Apply(machine) => {
-                    if is_so(&machine) {
-                        so.insert(machine.name_any());
+                    if matches(&machine) {
+                        matching.insert(machine.name_any());
                     } else {
-                        so.remove(&machine.name_any());
+                        matching.remove(&machine.name_any());
                     }
                 }
                 watcher::Event::Delete(machine) => {
-                    so.remove(&machine.name_any());
+                    matching.remove(&machine.name_any());
                 }
             }
         }
@@ -83,7 +83,7 @@ impl Crowd {
     }
 }
 
-/// Whether a Machine is as its spec says.
+/// Returns whether a Machine is Ready.
 pub fn is_ready(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, conditions::READY))
 }

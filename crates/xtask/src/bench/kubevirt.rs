@@ -1,4 +1,4 @@
-//! The operator for KubeVirt as a process of its own, on a real kube-apiserver.
+//! The KubeVirt operator as a separate process, on a real kube-apiserver.
 
 use std::time::{Duration, Instant};
 
@@ -22,12 +22,12 @@ use super::{Figures, as_float, bare::Bare, crowd::Crowd, load::resident, program
 
 /// The user whose requests are counted.
 const OPERATOR: &str = "kubevirt-operator";
-/// What is still on its way when the last machine runs is not rest: one resync is awaited first.
+/// The delay before idle requests are counted: one resync, so that pending work is finished.
 const SETTLED: Duration = Duration::from_secs(35);
-/// Longer than this the operator does not take to lead.
+/// The maximum time for the operator to become the leader.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// What the Go operator took for a thousand Machines, measured the same way.
+/// The figures of the Go operator for a thousand Machines, measured the same way.
 mod go {
     pub const ALL_RUNNING: f64 = 621.0;
     pub const REQUESTS: f64 = 19.3;
@@ -43,9 +43,9 @@ pub async fn measure(count: usize, rest: Duration) -> Result<Figures, Whatever> 
     let users = vec![User::new(OPERATOR, &["system:masters"])];
     let options = Options { users, ..Options::default() };
     let server = KubeServer::start(&options).await.whatever_context("failed to start the kube-apiserver")?;
-    let user = server.client().await.whatever_context("failed to make a client")?;
+    let user = server.client().await.whatever_context("failed to create a client")?;
     install(&server, &user).await?;
-    let mut standin = StandIn::start(&server.client().await.whatever_context("failed to make a client")?);
+    let mut standin = StandIn::start(&server.client().await.whatever_context("failed to create a client")?);
     let (operator, _log) = start(&server, &user).await?;
     let crowd = Crowd::new(&user, None);
 
@@ -56,9 +56,14 @@ pub async fn measure(count: usize, rest: Duration) -> Result<Figures, Whatever> 
     seen?;
     let all_running = started.elapsed().as_secs_f64();
     figures.beside_go("all_running", all_running, go::ALL_RUNNING, "s");
-    let made = since(&before, requests(&server)?);
-    figures.beside_go("requests_until_running", made.requests / as_float(count), go::REQUESTS, "per_machine");
-    figures.add("writes_until_running", made.writes / as_float(count), "per_machine");
+    let created = since(&before, requests(&server)?);
+    figures.beside_go(
+        "requests_until_running",
+        created.requests / as_float(count),
+        go::REQUESTS,
+        "per_machine",
+    );
+    figures.add("writes_until_running", created.writes / as_float(count), "per_machine");
 
     tokio::time::sleep(SETTLED).await;
     figures.beside_go("rss_running", resident(operator.pid())?, go::RESIDENT, "MiB");
@@ -80,12 +85,12 @@ pub async fn measure(count: usize, rest: Duration) -> Result<Figures, Whatever> 
     crowd.delete().await?;
     crowd.until(0, |_| true).await?;
     figures.beside_go("all_deleted", started.elapsed().as_secs_f64(), go::ALL_DELETED, "s");
-    let unmade = since(&before, requests(&server)?);
-    figures.add("requests_until_deleted", unmade.requests / as_float(count), "per_machine");
-    figures.add("writes_until_deleted", unmade.writes / as_float(count), "per_machine");
+    let deleted = since(&before, requests(&server)?);
+    figures.add("requests_until_deleted", deleted.requests / as_float(count), "per_machine");
+    figures.add("writes_until_deleted", deleted.writes / as_float(count), "per_machine");
     figures.add("rss_deleted", resident(operator.pid())?, "MiB");
-    if !standin.acts() {
-        whatever!("the stand-in for KubeVirt ended before its time");
+    if !standin.is_running() {
+        whatever!("the stand-in for KubeVirt ended too early");
     }
     drop((operator, standin));
     let bare = bare.measure(count).await?.as_secs_f64();
@@ -98,24 +103,24 @@ fn is_running(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| status.phase == Some(MachinePhase::Running))
 }
 
-/// The kinds, the operator's namespace and a default class of storage.
+/// Installs the CRDs, the operator's namespace and a default storage class.
 async fn install(server: &KubeServer, client: &Client) -> Result<(), Whatever> {
-    KubeVirt::install_kinds(server).whatever_context("failed to install KubeVirt's kinds")?;
+    KubeVirt::install_crds(server).whatever_context("failed to install KubeVirt's CRDs")?;
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in definitions() {
-        api.create(&PostParams::default(), &definition).await.whatever_context("failed to install a kind")?;
+        api.create(&PostParams::default(), &definition).await.whatever_context("failed to install a CRD")?;
     }
     let limit = format!("--timeout={}s", LIMIT.as_secs());
     let waited = server.kubectl(&["wait", "--for=condition=Established", &limit, "crd", "--all"]);
     if !waited.is_ok_and(|output| output.status.success()) {
-        whatever!("the kinds are not served");
+        whatever!("the CRDs are not established");
     }
     let namespace: Namespace = object(json!({ "metadata": { "name": SYSTEM_NAMESPACE } }))?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces
         .create(&PostParams::default(), &namespace)
         .await
-        .whatever_context("failed to make a namespace")?;
+        .whatever_context("failed to create a namespace")?;
     let class: StorageClass = object(json!({
         "metadata": { "name": "standard", "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
         "provisioner": "example.io/none",
@@ -124,21 +129,21 @@ async fn install(server: &KubeServer, client: &Client) -> Result<(), Whatever> {
     classes
         .create(&PostParams::default(), &class)
         .await
-        .whatever_context("failed to make a storage class")?;
+        .whatever_context("failed to create a storage class")?;
     Ok(())
 }
 
 fn object<K: DeserializeOwned>(value: Value) -> Result<K, Whatever> {
-    serde_json::from_value(value).whatever_context("failed to make an object")
+    serde_json::from_value(value).whatever_context("failed to create an object")
 }
 
-/// Starts the operator with its defaults and waits until it leads.
+/// Starts the operator with its defaults and waits until it is the leader.
 async fn start(server: &KubeServer, client: &Client) -> Result<(Guarded, NamedTempFile), Whatever> {
-    let log = NamedTempFile::new().whatever_context("failed to make a log")?;
+    let log = NamedTempFile::new().whatever_context("failed to create a log file")?;
     let kubeconfig = server.kubeconfig_of(OPERATOR).display().to_string();
     let arguments =
         ["run", "kubevirt", "--metrics-bind-address=0", "--health-probe-bind-address=0", "--kubeconfig"];
-    let output = log.reopen().whatever_context("failed to open a log")?;
+    let output = log.reopen().whatever_context("failed to open the log file")?;
     let arguments = arguments.into_iter().chain([kubeconfig.as_str()]);
     let operator = Guarded::start(&program()?, arguments, output, None)
         .whatever_context("failed to start the operator")?;
@@ -146,31 +151,32 @@ async fn start(server: &KubeServer, client: &Client) -> Result<(Guarded, NamedTe
     let is_held = |lease: Option<&Lease>| lease.is_some_and(|lease| lease.spec.is_some());
     let held = tokio::time::timeout(LIMIT, await_condition(leases, OPERATOR, is_held)).await;
     if !matches!(held, Ok(Ok(_))) {
-        let told = std::fs::read_to_string(log.path()).unwrap_or_default();
-        whatever!("the operator does not lead; its log:\n{told}");
+        let text = std::fs::read_to_string(log.path()).unwrap_or_default();
+        whatever!("the operator did not become the leader; its log:\n{text}");
     }
     Ok((operator, log))
 }
 
-/// What the operator asked of the server so far.
+/// Returns the requests of the operator so far.
 fn requests(server: &KubeServer) -> Result<Vec<AuditedRequest>, Whatever> {
     let mut requests = server.audit().whatever_context("failed to read the audit log")?;
     requests.retain(|request| request.user == OPERATOR);
     Ok(requests)
 }
 
-/// How much was asked.
-struct Asked {
-    /// Everything, Events and leases too.
+/// The number of requests.
+struct Counts {
+    /// All requests, including Events and leases.
     requests: f64,
-    /// Writes but for Events and leases.
+    /// Writes, without Events and leases.
     writes: f64,
 }
 
-fn since(before: &[AuditedRequest], after: Vec<AuditedRequest>) -> Asked {
+/// Counts the requests that were added.
+fn since(before: &[AuditedRequest], after: Vec<AuditedRequest>) -> Counts {
     let new = after.into_iter().skip(before.len()).collect::<Vec<_>>();
     let is_counted = |request: &&AuditedRequest| {
         request.is_write() && !["events", "leases"].contains(&request.resource.as_str())
     };
-    Asked { requests: as_float(new.len()), writes: as_float(new.iter().filter(is_counted).count()) }
+    Counts { requests: as_float(new.len()), writes: as_float(new.iter().filter(is_counted).count()) }
 }

@@ -1,4 +1,4 @@
-//! Load on an API server: many clients that create objects as fast as they are answered.
+//! Load on an API server: many clients that create objects as fast as the server responds.
 
 use std::{
     sync::{
@@ -16,12 +16,12 @@ use snafu::{OptionExt, ResultExt, Whatever, whatever};
 use tower::ServiceExt as _;
 use vitistack_apiserver::{ApiServer, ApiService};
 
-/// Clients at a time.
+/// The number of concurrent clients.
 pub const CLIENTS: usize = 16;
 
-/// One connection to a server: takes a request and reads the whole answer.
+/// One connection to a server.
 pub trait Connection: Clone + Send + Sync + 'static {
-    /// Sends a request and reads the answer to its end.
+    /// Sends a request and reads the whole response.
     fn send(
         &self,
         method: Method,
@@ -35,7 +35,7 @@ pub trait Connection: Clone + Send + Sync + 'static {
 pub struct InProcess(pub ApiService);
 
 impl InProcess {
-    /// A client of that server.
+    /// Creates a client of the server.
     pub fn of(server: &ApiServer) -> Self {
         Self(server.service())
     }
@@ -52,13 +52,13 @@ impl Connection for InProcess {
         Box::pin(async move {
             let request =
                 Request::builder().method(method).uri(path).header("content-type", "application/json");
-            let request = request.body(Full::new(body)).whatever_context("failed to make a request")?;
+            let request = request.body(Full::new(body)).whatever_context("failed to create a request")?;
             let response: Response<_> = match service.oneshot(request).await {
                 Ok(response) => response,
                 Err(never) => match never {},
             };
             let status = response.status();
-            response.into_body().collect().await.whatever_context("failed to read an answer")?;
+            response.into_body().collect().await.whatever_context("failed to read a response")?;
             Ok(status)
         })
     }
@@ -80,16 +80,16 @@ impl Connection for Remote {
             let request =
                 Request::builder().method(method).uri(path).header("content-type", "application/json");
             let body = kube::client::Body::from(body.to_vec());
-            let request = request.body(body).whatever_context("failed to make a request")?;
+            let request = request.body(body).whatever_context("failed to create a request")?;
             let response = client.send(request).await.whatever_context("failed to send a request")?;
             let status = response.status();
-            response.into_body().collect().await.whatever_context("failed to read an answer")?;
+            response.into_body().collect().await.whatever_context("failed to read a response")?;
             Ok(status)
         })
     }
 }
 
-/// A ConfigMap of about a kibibyte.
+/// Returns a ConfigMap of about one kibibyte.
 pub fn object(name: &str) -> Bytes {
     let payload = "x".repeat(900);
     Bytes::from(format!(
@@ -97,7 +97,7 @@ pub fn object(name: &str) -> Bytes {
     ))
 }
 
-/// Creates `count` objects whose names begin with `prefix` through all connections at once; returns objects per second.
+/// Creates `count` objects with this name prefix over all connections concurrently; returns objects per second.
 pub async fn creates(connections: &[impl Connection], prefix: &str, count: usize) -> Result<f64, Whatever> {
     let next = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
@@ -113,7 +113,7 @@ pub async fn creates(connections: &[impl Connection], prefix: &str, count: usize
                 let path = "/api/v1/namespaces/default/configmaps".to_owned();
                 let status = connection.send(Method::POST, path, body).await?;
                 if status != StatusCode::CREATED {
-                    whatever!("a create was answered with {status}");
+                    whatever!("a create returned {status}");
                 }
             }
         })
@@ -124,12 +124,12 @@ pub async fn creates(connections: &[impl Connection], prefix: &str, count: usize
     Ok(rate(count, started.elapsed()))
 }
 
-/// Pieces per second.
+/// Returns the count per second.
 pub fn rate(count: usize, took: Duration) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / took.as_secs_f64()
 }
 
-/// Resident memory of a process, in MiB.
+/// Returns the resident memory of a process in MiB.
 pub fn resident(pid: i32) -> Result<f64, Whatever> {
     let status =
         std::fs::read_to_string(format!("/proc/{pid}/status")).whatever_context("failed to read /proc")?;

@@ -19,11 +19,11 @@ use snafu::{ResultExt, Whatever};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 use vitistack_apiserver::{ApiServer, ApiService};
-use vitistack_controller::operators::{self, Operator, Options};
-use vitistack_machine::simulated::MemoryStore;
-use vitistack_runtime::{KitArgs, Process};
+use vitistack_controller::operators::{self, Options};
+use vitistack_machine::{BackendContext, simulated::MemoryStore};
+use vitistack_runtime::{OperatorArgs, Process};
 use vitistack_types::{
-    definitions,
+    OperatorName, definitions,
     v1alpha1::{MachineProvider, ProviderType},
 };
 
@@ -33,16 +33,16 @@ use super::{
     load::resident,
 };
 
-/// Time between two resyncs; three of them are watched for writes.
+/// The resync interval; writes are counted for three of them.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(clap::Parser)]
 struct Settings {
     #[command(flatten)]
-    kit: KitArgs,
+    operator: OperatorArgs,
 }
 
-/// The service of the API, with the operators' requests counted: all but Events.
+/// The API service, which counts the writes of the operators except Events.
 #[derive(Clone)]
 struct Counted {
     inner: ApiService,
@@ -89,7 +89,7 @@ pub async fn measure(count: usize) -> Result<Figures, Whatever> {
     figures.add("writes_until_ready", per_machine(settled), "per_machine");
     figures.add("rss_ready", own_resident()?, "MiB");
 
-    // What is still on its way when the last machine is ready is not rest.
+    // Wait for pending work before idle writes are counted.
     tokio::time::sleep(INTERVAL).await;
     let rest = written();
     tokio::time::sleep(INTERVAL * 3).await;
@@ -113,13 +113,13 @@ pub async fn measure(count: usize) -> Result<Figures, Whatever> {
 }
 
 fn own_resident() -> Result<f64, Whatever> {
-    resident(i32::try_from(std::process::id()).whatever_context("a process id beyond all bounds")?)
+    resident(i32::try_from(std::process::id()).whatever_context("the process id is out of range")?)
 }
 
 async fn install(client: &Client) -> Result<(), Whatever> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in definitions() {
-        api.create(&PostParams::default(), &definition).await.whatever_context("failed to install a kind")?;
+        api.create(&PostParams::default(), &definition).await.whatever_context("failed to install a CRD")?;
     }
     let provider =
         MachineProvider::builder().provider_type(ProviderType::Simulated).build("simulated", "default");
@@ -135,13 +135,17 @@ fn start(client: &Client, end: CancellationToken) -> Result<Running, Whatever> {
     let interval = format!("--reconcile-interval={}s", INTERVAL.as_secs());
     let off = ["--leader-election=false", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
     let settings = Settings::try_parse_from([&["bench", &interval], &off[..]].concat());
-    let kit = settings.whatever_context("failed to make settings")?.kit;
-    let mut process = Process::new(kit, client.clone());
+    let operator = settings.whatever_context("failed to parse settings")?.operator;
+    let mut process = Process::new(operator, client.clone());
     let options = Options {
-        operators: BTreeSet::from([Operator::Simulated]),
-        stores: Arc::new(|_| Arc::new(MemoryStore::default())),
+        operators: BTreeSet::from([OperatorName::Machine(ProviderType::Simulated)]),
+        context: BackendContext {
+            client: client.clone(),
+            watched: vitistack_types::WatchedNamespaces::ALL,
+            stores: Arc::new(|_| Arc::new(MemoryStore::default())),
+        },
         is_own_cluster_offered: false,
     };
-    operators::add(&mut process, client, &options);
+    operators::add(&mut process, &options);
     Ok(tokio::spawn(process.run(end)))
 }

@@ -1,5 +1,5 @@
-//! Benchmarks: one line per figure, `name value unit`, beside a baseline of the same run where there is one. They fail only
-//! when something could not be measured: machines are shared and noisy, so no figure is a test.
+//! Benchmarks: one line per figure, `name value unit`, next to a baseline of the same run if there is one. They fail only
+//! if something could not be measured: machines are shared and noisy, so no figure is a test.
 
 mod apiserver;
 mod bare;
@@ -21,33 +21,33 @@ use std::{
 use clap::Subcommand;
 use snafu::{ResultExt, Whatever, whatever};
 
-/// What can be measured.
+/// The benchmarks.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Bench {
-    /// The embedded Kubernetes API beside the real kube-apiserver of the same run
+    /// The embedded Kubernetes API compared with a real kube-apiserver in the same run
     Apiserver {
-        /// Objects that are created for each figure
+        /// Objects to create for each figure
         #[arg(long, default_value_t = 20_000)]
         count: usize,
         /// Print one JSON object instead of lines
         #[arg(long)]
         json: bool,
     },
-    /// Machines on the embedded API with the simulated backend, from nothing to Ready and back
+    /// Machines on the embedded API with the simulated backend, created until Ready and deleted again
     Machines {
-        /// How many
+        /// Number of machines
         #[arg(long, default_value_t = 10_000)]
         count: usize,
         /// Print one JSON object instead of lines
         #[arg(long)]
         json: bool,
     },
-    /// Machines on a real kube-apiserver with KubeVirt's kinds and an instant stand-in for it
+    /// Machines on a real kube-apiserver with KubeVirt's CRDs and a stand-in that responds instantly
     Kubevirt {
-        /// How many
+        /// Number of machines
         #[arg(long, default_value_t = 1_000)]
         count: usize,
-        /// Seconds for which the requests at rest are counted; in five minutes every watch is opened anew once
+        /// Seconds for which idle requests are counted; in five minutes every watch is reopened once
         #[arg(long, default_value_t = 300)]
         rest: u64,
         /// Print one JSON object instead of lines
@@ -56,7 +56,7 @@ pub enum Bench {
     },
     /// `vitistack up` with its samples, and `vitistack get` over many Machines
     Up {
-        /// Machines that are listed
+        /// Machines to list
         #[arg(long, default_value_t = 10_000)]
         count: usize,
         /// Print one JSON object instead of lines
@@ -74,14 +74,14 @@ impl Figures {
         self.0.push((name.into(), value, unit));
     }
 
-    /// Adds ours, the real server's and how many times better ours is.
+    /// Adds our figure, that of the real server, and how many times better ours is.
     fn beside(&mut self, name: &str, ours: f64, real: f64, unit: &'static str, more_is_better: bool) {
         self.add(name, ours, unit);
         self.add(format!("{name}_real"), real, unit);
         self.add(format!("{name}_ratio"), if more_is_better { ours / real } else { real / ours }, "times");
     }
 
-    /// Adds ours, what the Go operator took and how many times less ours is.
+    /// Adds our figure, that of the Go operator, and how many times smaller ours is.
     fn beside_go(&mut self, name: &str, ours: f64, go: f64, unit: &'static str) {
         self.add(name, ours, unit);
         self.add(format!("{name}_go"), go, unit);
@@ -102,10 +102,10 @@ impl Figures {
     }
 }
 
-/// Measures in a release build; anything else would measure the compiler's debug output.
+/// Runs a benchmark, always in a release build.
 pub fn run(root: &Path, bench: &Bench) -> Result<(), Whatever> {
     if cfg!(debug_assertions) {
-        return again_in_release(root);
+        return rerun_in_release(root);
     }
     let runtime = tokio::runtime::Runtime::new().whatever_context("failed to start a runtime")?;
     let (figures, json) = match bench {
@@ -123,13 +123,14 @@ fn as_float(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::NAN, f64::from)
 }
 
-/// The program that is measured, built beside this one.
+/// Returns the path of the measured program, which is built next to this one.
 fn program() -> Result<PathBuf, Whatever> {
     let own = std::env::current_exe().whatever_context("failed to find this program")?;
     Ok(own.with_file_name("vitistack"))
 }
 
-fn again_in_release(root: &Path) -> Result<(), Whatever> {
+/// Builds everything in release mode and runs this command again with it.
+fn rerun_in_release(root: &Path) -> Result<(), Whatever> {
     let build = ["build", "--release", "--workspace", "--bins", "--quiet", "--locked"];
     for arguments in [build.map(str::to_owned).to_vec(), rerun()] {
         let status = Command::new("cargo")

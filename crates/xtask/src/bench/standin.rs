@@ -1,4 +1,4 @@
-//! Stands in for KubeVirt and the storage of a cluster: what is asked for is there at once.
+//! A stand-in for KubeVirt and the storage of a cluster, which fulfills every request immediately.
 
 use std::future::ready;
 
@@ -17,11 +17,11 @@ use vitistack_runtime::cache::Kind;
 
 use super::load::CLIENTS;
 
-/// A stand-in that acts until it is dropped.
+/// A stand-in that runs until it is dropped.
 pub struct StandIn(JoinSet<()>);
 
 impl StandIn {
-    /// Acts on the cluster of `client`.
+    /// Starts a stand-in for the cluster of `client`.
     pub fn start(client: &Client) -> Self {
         let mut tasks = JoinSet::new();
         tasks.spawn(bind_claims(Api::all(client.clone()), client.clone()));
@@ -29,17 +29,18 @@ impl StandIn {
         Self(tasks)
     }
 
-    /// Whether it still acts.
-    pub fn acts(&mut self) -> bool {
+    /// Returns whether the stand-in is still running.
+    pub fn is_running(&mut self) -> bool {
         self.0.try_join_next().is_none()
     }
 }
 
+/// Returns a KubeVirt kind.
 pub fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("kubevirt.io", "v1", kind))
 }
 
-/// What changes, until the watch fails.
+/// Returns the changes until the watch fails.
 fn changes<K: Kind>(api: Api<K>) -> impl Stream<Item = Event<K>> {
     watcher(api, watcher::Config::default())
         .take_while(|event| ready(event.is_ok()))
@@ -51,7 +52,7 @@ async fn bind_claims(claims: Api<PersistentVolumeClaim>, client: Client) {
         .for_each_concurrent(CLIENTS, |event| {
             let client = client.clone();
             async move {
-                // What fails here is seen as a machine that never runs.
+                // A failure shows as a machine that never runs.
                 if let Event::Apply(claim) | Event::InitApply(claim) = event {
                     let _ = bind(&client, &claim).await;
                 }
@@ -60,7 +61,7 @@ async fn bind_claims(claims: Api<PersistentVolumeClaim>, client: Client) {
         .await;
 }
 
-/// Binds a claim, or lets one go that is deleted.
+/// Binds a claim, or removes the finalizers of a deleted one.
 pub async fn bind(client: &Client, claim: &PersistentVolumeClaim) -> kube::Result<()> {
     let namespace = claim.namespace().unwrap_or_default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
@@ -83,7 +84,7 @@ async fn run_machines(client: Client) {
         .for_each_concurrent(CLIENTS, |event| {
             let client = client.clone();
             async move {
-                // What fails here is seen as a machine that never runs, or never goes.
+                // A failure shows as a machine that never runs or is never deleted.
                 let _ = match event {
                     Event::Apply(machine) | Event::InitApply(machine) => run(&client, &machine).await,
                     Event::Delete(machine) => end(&client, &machine).await,
@@ -99,7 +100,7 @@ fn instances(client: &Client, machine: &DynamicObject) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), &namespace, &resource("VirtualMachineInstance"))
 }
 
-/// Makes the instance of a machine, which runs at once.
+/// Creates the instance of a machine, which is running immediately.
 pub async fn run(client: &Client, machine: &DynamicObject) -> kube::Result<()> {
     if machine.data.pointer("/status/ready") == Some(&Value::Bool(true)) {
         return Ok(());
@@ -134,7 +135,7 @@ pub async fn run(client: &Client, machine: &DynamicObject) -> kube::Result<()> {
     Ok(())
 }
 
-/// Removes the instance of a machine that is gone.
+/// Deletes the instance of a deleted machine.
 async fn end(client: &Client, machine: &DynamicObject) -> kube::Result<()> {
     instances(client, machine).delete(&machine.name_any(), &DeleteParams::default()).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! `vitistack up` as a person starts it, and what it costs to leave it running.
+//! `vitistack up` as a user starts it, and what it costs to leave it running.
 
 use std::{
     collections::BTreeMap,
@@ -31,23 +31,23 @@ use super::{
     program,
 };
 
-/// Longer than this no start takes.
+/// The maximum time for a start.
 const LIMIT: Duration = Duration::from_mins(2);
-/// A machine whose phase has not changed for so long will not run by itself: what it waits for is not there.
+/// A machine whose phase has not changed for this long will not run: something it waits for does not exist.
 const STILL: Duration = Duration::from_secs(10);
-/// How long the processor's time is counted.
+/// How long CPU time is measured.
 const IDLE: Duration = Duration::from_secs(30);
-/// What Linux counts a process's time in, on every architecture.
+/// The unit of CPU time in /proc, on every architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// How often the list is read; the median counts.
+/// How many times the list is read; the median is reported.
 const READS: usize = 7;
 
 /// Measures everything.
 pub async fn measure(count: usize) -> Result<Figures, Whatever> {
     let mut figures = Figures::default();
-    let size = fs::metadata(program()?).whatever_context("failed to look at the program")?.len();
+    let size = fs::metadata(program()?).whatever_context("failed to read the size of the program")?.len();
     figures.add("binary_size", as_float(usize::try_from(size).unwrap_or(usize::MAX)) / 1_048_576.0, "MiB");
-    let directory = TempDir::new().whatever_context("failed to make a directory")?;
+    let directory = TempDir::new().whatever_context("failed to create a directory")?;
     let (mut platform, started) = start("up", directory.path())?;
     let client = connected(directory.path(), started).await?;
     let samples = settled(&client, started).await?;
@@ -73,8 +73,8 @@ pub async fn measure(count: usize) -> Result<Figures, Whatever> {
 
 /// Starts `vitistack` with its data in a directory.
 fn start(command: &str, directory: &Path) -> Result<(Guarded, Instant), Whatever> {
-    let log = fs::File::create(directory.join("output")).whatever_context("failed to make a log")?;
-    // Another run's would be taken for this one's.
+    let log = fs::File::create(directory.join("output")).whatever_context("failed to create a log file")?;
+    // The kubeconfig of an earlier run must not be used.
     let _ = fs::remove_file(directory.join("kubeconfig"));
     let data = directory.display().to_string();
     let started = Instant::now();
@@ -82,7 +82,7 @@ fn start(command: &str, directory: &Path) -> Result<(Guarded, Instant), Whatever
     Ok((process.whatever_context("failed to start vitistack")?, started))
 }
 
-/// A client, as soon as the control plane answers with Machines.
+/// Returns a client as soon as the API responds.
 async fn connected(directory: &Path, started: Instant) -> Result<Client, Whatever> {
     while started.elapsed() < LIMIT {
         if let Some(client) = client(&directory.join("kubeconfig")).await
@@ -102,21 +102,21 @@ async fn client(kubeconfig: &Path) -> Option<Client> {
     Client::try_from(config).ok()
 }
 
-/// How far the samples came.
+/// The progress of the samples.
 struct Samples {
     running: usize,
     all: usize,
-    /// When the last of them began to run, or was seen to run.
+    /// When the last machine was first seen running.
     after: Duration,
 }
 
-/// Waits until every machine runs, or nothing has changed for a while.
+/// Waits until all machines are running, or until nothing has changed for a while.
 async fn settled(client: &Client, started: Instant) -> Result<Samples, Whatever> {
     let machines: Api<Machine> = Api::all(client.clone());
     let mut seen = BTreeMap::new();
     let (mut running, mut after, mut changed) = (0, Duration::ZERO, Instant::now());
     while changed.elapsed() < STILL {
-        // The kinds may not be served yet.
+        // The CRDs may not be established yet.
         if let Ok(list) = machines.list(&ListParams::default()).await {
             let phase = |machine: &Machine| machine.status.as_ref().and_then(|status| status.phase);
             let phases: BTreeMap<_, _> =
@@ -139,19 +139,19 @@ async fn settled(client: &Client, started: Instant) -> Result<Samples, Whatever>
     Ok(Samples { running, all: seen.len(), after })
 }
 
-/// The time a process has had a processor, in seconds.
+/// Returns the CPU time of a process in seconds.
 fn processor_time(pid: i32) -> Result<f64, Whatever> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).whatever_context("failed to read /proc")?;
-    // The name, in brackets, may hold anything; user and system time are the 12th and 13th field after it.
+    // The name in parentheses may contain anything; user and system time are the 12th and 13th field after it.
     let (_, fields) = stat.rsplit_once(')').whatever_context("no fields in /proc")?;
     let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
     let ticks: f64 = ticks.sum::<Result<f64, _>>().whatever_context("failed to read /proc")?;
     Ok(ticks / TICKS_PER_SECOND)
 }
 
-/// Lists many Machines with the command line, as a person would.
+/// Lists many Machines with the CLI, like a user would.
 async fn listing(figures: &mut Figures, count: usize) -> Result<(), Whatever> {
-    let directory = TempDir::new().whatever_context("failed to make a directory")?;
+    let directory = TempDir::new().whatever_context("failed to create a directory")?;
     let (_server, started) = start("apiserver", directory.path())?;
     let client = connected(directory.path(), started).await?;
     plant(&client, count).await?;
@@ -175,18 +175,18 @@ async fn listing(figures: &mut Figures, count: usize) -> Result<(), Whatever> {
     Ok(())
 }
 
-/// Machines that look as if they ran, without anybody who acts on them.
+/// Creates Machines with the status of running machines; no operator is running.
 async fn plant(client: &Client, count: usize) -> Result<(), Whatever> {
     let kinds: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in definitions() {
         kinds
             .create(&PostParams::default(), &definition)
             .await
-            .whatever_context("failed to install a kind")?;
+            .whatever_context("failed to install a CRD")?;
     }
     Crowd::new(client, Some("simulated")).create(count).await?;
     let machines: Api<Machine> = Api::default_namespaced(client.clone());
-    let condition = json!({ "type": "Ready", "status": "True", "reason": "Running", "message": "it is as its spec says",
+    let condition = json!({ "type": "Ready", "status": "True", "reason": "Running", "message": "The machine is running",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1 });
     let status = json!({ "status": { "phase": "Running", "observedGeneration": 1, "conditions": [condition],
         "ipAddresses": ["10.0.0.2"], "nodeName": "node-1" } });
@@ -200,7 +200,7 @@ async fn plant(client: &Client, count: usize) -> Result<(), Whatever> {
         })
         .buffer_unordered(CLIENTS);
     while let Some(planted) = planted.next().await {
-        planted.whatever_context("failed to plant a machine")?;
+        planted.whatever_context("failed to write the status of a machine")?;
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
-//! The case files: what they may say, and how they are read.
+//! The case files: their format, and how they are read.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,52 +17,52 @@ pub struct Case {
     /// Shared CRDs (file names in `crds/`) that must be served before the case starts.
     #[serde(default)]
     pub needs: Vec<String>,
-    /// Keep `managedFields` in the answers; elsewhere they would drown what the case is about.
+    /// Whether responses include `managedFields`, which would hide the subject of most cases.
     #[serde(default)]
     pub managed_fields: bool,
-    /// The requests, sent one after the other.
+    /// The requests, sent in order.
     pub steps: Vec<Step>,
     /// `area/name`, from the file's path.
     #[serde(skip)]
     pub name: String,
 }
 
-/// One request and its recorded answer.
+/// One request and its recorded response.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Step {
     /// Method and path with query, as in `GET /api/v1/namespaces/$NS/configmaps?limit=2`.
     request: String,
-    /// Headers beside the usual ones.
+    /// Headers besides the standard ones.
     #[serde(default)]
     headers: BTreeMap<String, String>,
     /// The body, sent as JSON.
     body: Option<Value>,
-    /// The body as exactly this text.
+    /// The body, sent as exactly this text.
     raw: Option<String>,
     /// The kind of a patch.
     patch: Option<PatchKind>,
-    /// Repeat the request until its answer is like this: for what a controller does a little later.
+    /// Repeats the request until the response matches: for what a controller does asynchronously.
     pub until: Option<Until>,
-    /// The request is a watch: stop reading after so many events, with 0 when the server ends it.
+    /// The request is a watch: stops reading after this number of events; with 0, when the server ends it.
     pub take: Option<usize>,
-    /// Requests sent once the watch is open; they must succeed and their answers are not compared.
+    /// Requests sent once the watch is open; they must succeed, and their responses are not compared.
     #[serde(default)]
     pub meanwhile: Vec<Call>,
-    /// Compare only these parts of the answer (JSON pointers), for answers too large to keep.
+    /// Compares only these parts of the response (JSON pointers), for large responses.
     #[serde(default)]
     pub pick: Vec<String>,
-    /// Compare only which fields there are and of which type, for values each server has its own of.
+    /// Compares only the names and types of fields, for values that differ between servers.
     #[serde(default)]
     pub shape: bool,
-    /// `any` where the words of an error are not worth keeping equal.
+    /// `any` where the exact message of an error does not matter.
     pub message: Option<AnyMessage>,
-    /// The answer of the real server. Written by the recorder, never by hand; always the last key.
+    /// The response of kube-apiserver. Written by the recorder, never by hand; always the last key.
     pub expect: Option<Expect>,
 }
 
 impl Step {
-    /// What the step sends.
+    /// Returns the request of the step.
     pub fn call(&self) -> Call {
         Call {
             request: self.request.clone(),
@@ -72,24 +74,24 @@ impl Step {
     }
 }
 
-/// What is sent: the same keys as in a step.
+/// A request: the same keys as in a step.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
     /// Method and path with query.
     pub request: String,
-    /// Headers beside the usual ones.
+    /// Headers besides the standard ones.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// The body, sent as JSON.
     pub body: Option<Value>,
-    /// The body as exactly this text.
+    /// The body, sent as exactly this text.
     pub raw: Option<String>,
     /// The kind of a patch.
     pub patch: Option<PatchKind>,
 }
 
-/// Short words for the content types of patches.
+/// Short names of the content types of patches.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PatchKind {
@@ -97,14 +99,14 @@ pub enum PatchKind {
     Json,
     /// RFC 7386.
     Merge,
-    /// Kubernetes' own, by patch strategies of the Go types.
+    /// Kubernetes' own, by the patch strategies of the Go types.
     Strategic,
     /// Server-side apply.
     Apply,
 }
 
 impl PatchKind {
-    /// The content type that stands for the word.
+    /// Returns the content type.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json-patch+json",
@@ -115,13 +117,13 @@ impl PatchKind {
     }
 }
 
-/// When a repeated request has its answer.
+/// When a repeated request is complete.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Until {
     /// The status code to wait for.
     pub status: Option<u16>,
-    /// A text that the answer must contain.
+    /// A text that the response must contain.
     pub contains: Option<String>,
 }
 
@@ -129,11 +131,11 @@ pub struct Until {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnyMessage {
-    /// Any words will do.
+    /// Any message is accepted.
     Any,
 }
 
-/// A normalised answer.
+/// A normalized response.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
@@ -145,22 +147,22 @@ pub struct Expect {
     /// The content type where it is not JSON.
     #[serde(rename = "type")]
     pub media_type: Option<String>,
-    /// The body: JSON, or a string where it is none.
+    /// The body: JSON, or a string if it is not JSON.
     #[serde(default)]
     pub body: Value,
     /// The events of a watch.
     pub events: Option<Vec<Value>>,
 }
 
-/// A difference from the real server that stays, with its reason.
+/// An accepted difference from kube-apiserver, with its reason.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
     /// The case's name.
     pub case: String,
-    /// The step's number, counted from 1; without it every step from the first differing one may differ.
+    /// The step's number, counted from 1; without it, every step from the first difference on may differ.
     pub step: Option<usize>,
-    /// Why it stays.
+    /// The reason.
     pub reason: String,
 }
 
@@ -169,7 +171,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
 }
 
-/// All cases whose name contains `filter`, in the order of their names.
+/// Returns all cases whose name contains `filter`, ordered by name.
 pub fn load(filter: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for area in entries(&folder()).into_iter().filter(|path| path.is_dir() && !path.ends_with("crds")) {
@@ -185,12 +187,12 @@ pub fn load(filter: &str) -> Vec<Case> {
     cases
 }
 
-/// A shared CRD.
-pub fn definition(name: &str) -> Value {
+/// Reads a shared CRD.
+pub fn crd(name: &str) -> Value {
     read(&folder().join("crds").join(format!("{name}.yaml")))
 }
 
-/// The differences that are known and stay.
+/// Reads the accepted differences.
 pub fn differences() -> Vec<Difference> {
     read(&folder().join("differences.yaml"))
 }
@@ -198,13 +200,13 @@ pub fn differences() -> Vec<Difference> {
 /// Reads one YAML file.
 fn read<T: serde::de::DeserializeOwned>(file: &Path) -> T {
     let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    // YAML 1.2: `y` and `no` are words.
+    // YAML 1.2: `y` and `no` are strings.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(&text, options)
         .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The entries of a folder, sorted.
+/// Returns the entries of a folder, sorted.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -212,7 +214,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The last part of a path without its extension.
+/// Returns the last part of a path without its extension.
 fn stem(path: &Path) -> String {
     path.file_stem().unwrap().to_string_lossy().into_owned()
 }

@@ -1,9 +1,9 @@
-//! One suite for two servers: the cases in `tests/conformance` hold answers recorded from a real kube-apiserver.
-//! With the feature `integration` the recording is checked against a real server (and with `BLESS=1` written).
-//! `CASE=text` runs only the cases whose name contains the text.
+//! One suite for two servers: the cases in `tests/conformance` contain responses recorded from
+//! kube-apiserver. With the feature `integration`, the recording is checked against a real kube-apiserver
+//! (and written with `BLESS=1`). `CASE=text` runs only the cases whose name contains the text.
 
 mod case;
-mod normalise;
+mod normalize;
 mod report;
 mod run;
 mod write;
@@ -13,32 +13,32 @@ use std::io::Write as _;
 use kube::Client;
 use vitistack_apiserver::ApiServer;
 
-/// Runs the suite against one server; fails on what is not listed in `known`.
+/// Runs the suite against one server; fails on differences that are not in `known`.
 async fn check(client: &Client, known: &[case::Difference]) {
     let cases = case::load(&filter());
-    let answers = run::run(client, &cases).await;
-    finish(&report::compare(&cases, &answers, known));
+    let responses = run::run(client, &cases).await;
+    finish(&report::compare(&cases, &responses, known));
 }
 
-/// `CASE`, or everything.
+/// Returns `CASE`; empty for all cases.
 fn filter() -> String {
     std::env::var("CASE").unwrap_or_default()
 }
 
 /// Prints the summary and fails on failures.
 fn finish(report: &report::Report) {
-    say(&report.summary);
+    print(&report.summary);
     assert!(report.failures.is_empty(), "{}\n{}", report.failures, report.summary);
 }
 
-/// Prints a line where it is seen even when the test passes.
-fn say(line: &str) {
+/// Prints a line that is visible even when the test passes.
+fn print(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_server_answers_as_the_real_one() {
+async fn responses_match_the_recording() {
     let server = ApiServer::builder().build().await.unwrap();
     check(&Client::new(server.service(), "default"), &case::differences()).await;
 }
@@ -53,7 +53,7 @@ mod real {
 
     use super::{case, check, filter, run, write};
 
-    /// A client of the real server that sends each request once: errors are what the suite is about.
+    /// Returns a client of kube-apiserver that does not retry: errors are what the suite is about.
     async fn client(server: &KubeServer) -> Client {
         let kubeconfig = Kubeconfig::read_from(server.kubeconfig_path()).unwrap();
         let mut config =
@@ -63,17 +63,17 @@ mod real {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn the_real_server_answers_as_recorded() {
+    async fn kube_apiserver_matches_the_recording() {
         let server = KubeServer::start(&Options::default()).await.unwrap();
         let client = client(&server).await;
         if std::env::var_os("BLESS").is_none() {
             return check(&client, &[]).await;
         }
         let cases = case::load(&filter());
-        for (case, answers) in cases.iter().zip(run::run(&client, &cases).await) {
+        for (case, responses) in cases.iter().zip(run::run(&client, &cases).await) {
             let file = case::folder().join(format!("{}.yaml", case.name));
             let text = std::fs::read_to_string(&file).unwrap();
-            std::fs::write(&file, write::record(&text, &answers)).unwrap();
+            std::fs::write(&file, write::record(&text, &responses)).unwrap();
         }
     }
 }

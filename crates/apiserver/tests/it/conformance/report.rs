@@ -1,4 +1,4 @@
-//! Compares answers with the recording and says what differs, so that one can see what to do.
+//! Compares responses with the recording and reports the differences.
 
 use std::fmt::Write as _;
 
@@ -6,22 +6,23 @@ use serde_json::Value;
 
 use super::case::{Case, Difference, Expect};
 
-/// The outcome of a run.
+/// The result of a run.
 pub struct Report {
     /// `conformance: N cases, M steps, K differ`.
     pub summary: String,
-    /// What must be looked at: differences that are not listed, listed ones that are gone. Empty when all is well.
+    /// What needs attention: differences that are not listed, and listed ones that no longer exist. Empty on
+    /// success.
     pub failures: String,
 }
 
-/// Compares what a server answered with what the cases say.
-pub fn compare(cases: &[Case], answers: &[Vec<Expect>], known: &[Difference]) -> Report {
+/// Compares the responses of a server with the expected ones.
+pub fn compare(cases: &[Case], responses: &[Vec<Expect>], known: &[Difference]) -> Report {
     let mut failures = String::new();
     let mut steps = 0;
     let mut differ = 0;
     let mut seen = vec![false; known.len()];
-    for (case, answers) in cases.iter().zip(answers) {
-        for (number, (step, actual)) in (1..).zip(case.steps.iter().zip(answers)) {
+    for (case, responses) in cases.iter().zip(responses) {
+        for (number, (step, actual)) in (1..).zip(case.steps.iter().zip(responses)) {
             steps += 1;
             let lines = match &step.expect {
                 Some(expected) => differing(expected, actual),
@@ -44,6 +45,7 @@ pub fn compare(cases: &[Case], answers: &[Vec<Expect>], known: &[Difference]) ->
                 writeln!(failures, "{} step {number}: {request}\n    ({})\n{lines}", case.name, case.about);
         }
     }
+
     for (known, seen) in known.iter().zip(seen) {
         if !seen && cases.iter().any(|case| case.name == known.case) {
             let step = known.step.map_or_else(String::new, |step| format!(" step {step}"));
@@ -54,6 +56,7 @@ pub fn compare(cases: &[Case], answers: &[Vec<Expect>], known: &[Difference]) ->
             );
         }
     }
+
     Report {
         summary: format!("conformance: {} cases, {steps} steps, {differ} differ", cases.len()),
         failures,
@@ -115,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn an_equal_answer_is_no_failure() {
+    fn an_equal_response_is_not_a_failure() {
         let report = compare(&[case()], &answer(json!({"a": 1})), &[]);
         assert_eq!(report.summary, "conformance: 1 cases, 1 steps, 0 differ");
         assert_eq!(report.failures, "");
     }
 
     #[test]
-    fn a_difference_names_the_place_and_both_values() {
+    fn a_difference_names_the_path_and_both_values() {
         let report = compare(&[case()], &answer(json!({"a": 2})), &[]);
         assert!(report.failures.contains("area/case step 1: GET /a"), "{}", report.failures);
         assert!(
@@ -133,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_difference_is_counted_and_no_failure() {
+    fn an_accepted_difference_is_counted_and_is_not_a_failure() {
         let report = compare(&[case()], &answer(json!({})), &known());
         assert_eq!(report.summary, "conformance: 1 cases, 1 steps, 1 differ");
         assert_eq!(report.failures, "");
     }
 
     #[test]
-    fn a_listed_difference_that_is_gone_is_a_failure() {
+    fn an_accepted_difference_that_no_longer_exists_is_a_failure() {
         let report = compare(&[case()], &answer(json!({"a": 1})), &known());
         assert!(report.failures.contains("no longer differs"), "{}", report.failures);
     }

@@ -1,65 +1,68 @@
-//! Sends the requests of a case and collects the answers, the same way to either server.
+//! Sends the requests of a case and collects the responses, in the same way for both servers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use futures::StreamExt;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use kube::Client;
-use kube::client::Body;
+use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
-use super::case::{AnyMessage, Call, Case, Expect, Step, Until};
-use super::normalise::{Normaliser, shape};
+use super::{
+    case::{AnyMessage, Call, Case, Expect, Step, Until},
+    normalize::{Normalizer, shape},
+};
 
-/// How long a slow machine may take for one answer or one awaited condition.
+/// The timeout of one response or one awaited condition, for slow machines.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How many cases run at the same time.
+/// The number of cases that run concurrently.
 const CONCURRENCY: usize = 8;
 
 /// Numbers the namespaces of one process.
 static NAMESPACES: AtomicU64 = AtomicU64::new(0);
 
-/// What came back, before normalising.
-struct Answer {
+/// A response before it is normalized.
+struct RawResponse {
     status: u16,
     media_type: Option<String>,
     warnings: Vec<String>,
     body: Value,
 }
 
-/// Runs all cases; the answers of each in the order of the cases.
+/// Runs all cases and returns the responses of each, in the order of the cases.
 pub async fn run(client: &Client, cases: &[Case]) -> Vec<Vec<Expect>> {
     let mut needed: Vec<&String> = cases.iter().flat_map(|case| &case.needs).collect();
     needed.sort();
     needed.dedup();
     for name in needed {
-        install(client, &super::case::definition(name)).await;
+        install(client, &super::case::crd(name)).await;
     }
-    let mut answers: Vec<(usize, Vec<Expect>)> = futures::stream::iter(cases)
+    let mut responses: Vec<(usize, Vec<Expect>)> = futures::stream::iter(cases)
         .enumerate()
         .map(async |(number, case)| (number, run_case(client, case).await))
         .buffer_unordered(CONCURRENCY)
         .collect()
         .await;
-    answers.sort_by_key(|(number, _)| *number);
-    answers.into_iter().map(|(_, answers)| answers).collect()
+    responses.sort_by_key(|(number, _)| *number);
+    responses.into_iter().map(|(_, responses)| responses).collect()
 }
 
-/// Creates a shared CRD where it is missing and waits until its objects are served. One that is refused shows in
-/// every case that needs it.
-async fn install(client: &Client, definition: &Value) {
+/// Creates a shared CRD if it is missing and waits until its objects are served. A rejected one shows up in
+/// every case that requires it.
+async fn install(client: &Client, crd: &Value) {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let create = Call { request: format!("POST {path}"), body: Some(definition.clone()), ..Call::default() };
+    let create = Call { request: format!("POST {path}"), body: Some(crd.clone()), ..Call::default() };
     let created = send(client, &create).await;
     if ![201, 409].contains(&created.status) {
-        super::say(&format!("refused: {}", created.body["message"]));
+        super::print(&format!("rejected: {}", created.body["message"]));
         return;
     }
-    let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).unwrap();
-    for version in definition["spec"]["versions"].as_array().unwrap() {
+    let text = |pointer: &str| crd.pointer(pointer).and_then(Value::as_str).unwrap();
+    for version in crd["spec"]["versions"].as_array().unwrap() {
         let version = version["name"].as_str().unwrap();
         let request = format!("GET /apis/{}/{version}/{}", text("/spec/group"), text("/spec/names/plural"));
         let list = Call { request, ..Call::default() };
@@ -67,7 +70,7 @@ async fn install(client: &Client, definition: &Value) {
     }
 }
 
-/// Runs one case in a namespace of its own.
+/// Runs one case in its own namespace.
 async fn run_case(client: &Client, case: &Case) -> Vec<Expect> {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
     let namespace = format!("case-{since_epoch:x}-{}", NAMESPACES.fetch_add(1, Ordering::Relaxed));
@@ -79,18 +82,18 @@ async fn run_case(client: &Client, case: &Case) -> Vec<Expect> {
     let created = send(client, &create).await;
     assert_eq!(created.status, 201, "{}: {}", case.name, created.body);
 
-    let mut normaliser = Normaliser::new(&namespace, case.managed_fields);
+    let mut normalizer = Normalizer::new(&namespace, case.managed_fields);
     let mut bodies = Vec::new();
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for step in &case.steps {
         let answer = run_step(client, step, &namespace, &bodies).await;
-        answers.push(normalised(&mut normaliser, step, &answer));
+        responses.push(normalized(&mut normalizer, step, &answer));
         bodies.push(answer.body);
     }
-    answers
+    responses
 }
 
-async fn run_step(client: &Client, step: &Step, namespace: &str, bodies: &[Value]) -> Answer {
+async fn run_step(client: &Client, step: &Step, namespace: &str, bodies: &[Value]) -> RawResponse {
     let fill = |call: &Call| filled(call, namespace, bodies);
     let call = fill(&step.call());
     if let Some(take) = step.take {
@@ -103,11 +106,12 @@ async fn run_step(client: &Client, step: &Step, namespace: &str, bodies: &[Value
     }
 }
 
-fn normalised(normaliser: &mut Normaliser, step: &Step, answer: &Answer) -> Expect {
+fn normalized(normalizer: &mut Normalizer, step: &Step, answer: &RawResponse) -> Expect {
     let mut body = match (&answer.body, step.take) {
-        (Value::Array(events), Some(_)) => events.iter().map(|event| normaliser.event(event)).collect(),
-        _ => normaliser.body(&answer.body),
+        (Value::Array(events), Some(_)) => events.iter().map(|event| normalizer.event(event)).collect(),
+        _ => normalizer.body(&answer.body),
     };
+
     if step.shape {
         body = shape(&body);
     }
@@ -116,18 +120,20 @@ fn normalised(normaliser: &mut Normaliser, step: &Step, answer: &Answer) -> Expe
             |pointer: &String| (pointer.clone(), body.pointer(pointer).cloned().unwrap_or(Value::Null));
         body = step.pick.iter().map(found).collect();
     }
+
     if let Some(AnyMessage::Any) = step.message {
         forget_messages(&mut body);
     }
-    let warnings = answer.warnings.iter().map(|warning| normaliser.text(warning)).collect();
+    let warnings = answer.warnings.iter().map(|warning| normalizer.text(warning)).collect();
     let (body, events) = match (body, step.take) {
         (Value::Array(events), Some(_)) => (Value::Null, Some(events)),
         (body, _) => (body, None),
     };
+
     Expect { status: answer.status, warnings, media_type: answer.media_type.clone(), body, events }
 }
 
-/// Takes the words out of an error and of its causes.
+/// Removes the messages from an error and its causes.
 fn forget_messages(body: &mut Value) {
     if let Some(message) = body.get_mut("message") {
         *message = json!("<any>");
@@ -136,7 +142,7 @@ fn forget_messages(body: &mut Value) {
     causes.into_iter().flatten().for_each(forget_messages);
 }
 
-async fn send_until(client: &Client, call: &Call, until: &Until) -> Answer {
+async fn send_until(client: &Client, call: &Call, until: &Until) -> RawResponse {
     let repeat = async {
         loop {
             let answer = send(client, call).await;
@@ -149,39 +155,42 @@ async fn send_until(client: &Client, call: &Call, until: &Until) -> Answer {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    // The last answer shows what did not come; it is compared like any other.
+    // The last response shows what is missing; it is compared like any other.
     match tokio::time::timeout(PATIENCE / 4, repeat).await {
         Ok(answer) => answer,
         Err(_) => send(client, call).await,
     }
 }
 
-async fn send(client: &Client, call: &Call) -> Answer {
+async fn send(client: &Client, call: &Call) -> RawResponse {
     let (parts, body) = match open(client, call).await {
         Ok(response) => response.into_parts(),
-        Err(error) => return unanswered(error),
+        Err(error) => return no_response(error),
     };
     match tokio::time::timeout(PATIENCE / 4, body.collect()).await {
         Ok(Ok(bytes)) => answer(&parts, parse(&bytes.to_bytes())),
-        Ok(Err(error)) => unanswered(error.to_string()),
-        Err(_) => unanswered("the answer has no end".to_owned()),
+        Ok(Err(error)) => no_response(error.to_string()),
+        Err(_) => no_response("the response does not end".to_owned()),
     }
 }
 
-/// Reads a watch until enough events came, the server ended it or patience did.
-async fn watch(client: &Client, call: &Call, take: usize, meanwhile: &[Call]) -> Answer {
+/// Reads a watch until enough events arrived, the server ended it, or the timeout expired.
+async fn watch(client: &Client, call: &Call, take: usize, meanwhile: &[Call]) -> RawResponse {
     let (parts, body) = match open(client, call).await {
         Ok(response) => response.into_parts(),
-        Err(error) => return unanswered(error),
+        Err(error) => return no_response(error),
     };
+
     for call in meanwhile {
         let answer = send(client, call).await;
         assert!(answer.status < 300, "{}: {}", call.request, answer.body);
     }
+
     if parts.status != 200 {
         let bytes = body.collect().await.unwrap().to_bytes();
         return answer(&parts, parse(&bytes));
     }
+
     let mut chunks = body.into_data_stream();
     let mut buffer = Vec::new();
     let mut events = Vec::new();
@@ -195,10 +204,12 @@ async fn watch(client: &Client, call: &Call, take: usize, meanwhile: &[Call]) ->
             }
         }
     };
+
     let ended = tokio::time::timeout(PATIENCE / 4, read).await.is_ok();
     if !ended {
         events.push(json!({"type": "no more events came"}));
     }
+
     if take > 0 {
         events.truncate(take.max(1));
     }
@@ -213,11 +224,13 @@ async fn open(client: &Client, call: &Call) -> Result<Response<Body>, String> {
     if !has("Accept") {
         request = request.header("Accept", "application/json");
     }
+
     if let (Some(patch), false) = (call.patch, has("Content-Type")) {
         request = request.header("Content-Type", patch.content_type());
     } else if (call.body.is_some() || call.raw.is_some()) && !has("Content-Type") {
         request = request.header("Content-Type", "application/json");
     }
+
     for (name, value) in &call.headers {
         request = request.header(name, value);
     }
@@ -226,22 +239,23 @@ async fn open(client: &Client, call: &Call) -> Result<Response<Body>, String> {
         (None, Some(body)) => body.to_string().into_bytes(),
         (None, None) => Vec::new(),
     };
+
     let request = request.body(Body::from(body)).unwrap();
     let answer = tokio::time::timeout(PATIENCE, client.send(request)).await;
-    answer.map_err(|_| "no answer came".to_owned())?.map_err(|error| error.to_string())
+    answer.map_err(|_| "no response arrived".to_owned())?.map_err(|error| error.to_string())
 }
 
-/// Stands for an answer that did not come, so that the report shows where.
-fn unanswered(error: String) -> Answer {
-    Answer { status: 0, media_type: None, warnings: Vec::new(), body: Value::String(error) }
+/// Returns a placeholder for a missing response, so that the report shows where it is missing.
+fn no_response(error: String) -> RawResponse {
+    RawResponse { status: 0, media_type: None, warnings: Vec::new(), body: Value::String(error) }
 }
 
-fn answer(parts: &http::response::Parts, body: Value) -> Answer {
+fn answer(parts: &http::response::Parts, body: Value) -> RawResponse {
     let header = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let media_type =
         parts.headers.get("Content-Type").map(header).filter(|media_type| media_type != "application/json");
     let warnings = parts.headers.get_all("Warning").iter().map(header).collect();
-    Answer { status: parts.status.as_u16(), media_type, warnings, body }
+    RawResponse { status: parts.status.as_u16(), media_type, warnings, body }
 }
 
 fn parse(bytes: &[u8]) -> Value {
@@ -251,7 +265,8 @@ fn parse(bytes: &[u8]) -> Value {
     })
 }
 
-/// The call with its placeholders filled in: `$NS`, `${2.metadata.uid}` (from the answer of step 2), `${x*1000}`.
+/// Returns the request with its placeholders filled in: `$NS`, `${2.metadata.uid}` (from the response of step
+/// 2), `${x*1000}`.
 fn filled(call: &Call, namespace: &str, bodies: &[Value]) -> Call {
     let text = |text: &str| fill_text(text, namespace, bodies);
     Call {
@@ -284,7 +299,7 @@ fn fill_text(text: &str, namespace: &str, bodies: &[Value]) -> String {
         if let Some((letters, count)) = inside.rsplit_once('*') {
             out.push_str(&letters.repeat(count.parse().unwrap()));
         } else {
-            out.push_str(&from_answer(inside, bodies));
+            out.push_str(&from_response(inside, bodies));
         }
         rest = after;
     }
@@ -292,7 +307,7 @@ fn fill_text(text: &str, namespace: &str, bodies: &[Value]) -> String {
     out.replace("$NS", namespace)
 }
 
-/// What stands before and after the brace that closes the one already read.
+/// Returns the text before and after the closing brace.
 fn split_at_brace(text: &str) -> Option<(&str, &str)> {
     let mut depth = 1;
     for (position, letter) in text.char_indices() {
@@ -308,9 +323,9 @@ fn split_at_brace(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The value at a dotted path whose first part is the number of a step. A server that did not give it gets the
-/// path itself, so that the case goes on and shows where it went wrong.
-fn from_answer(path: &str, bodies: &[Value]) -> String {
+/// Returns the value at a dotted path that starts with the number of a step. If the response does not have
+/// it, returns the path itself, so that the case continues and shows where it failed.
+fn from_response(path: &str, bodies: &[Value]) -> String {
     let mut parts = path.split('.');
     let step: usize =
         parts.next().and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no step in {path:?}"));
@@ -327,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_filled_from_the_namespace_and_earlier_answers() {
+    fn placeholders_are_filled_from_the_namespace_and_earlier_responses() {
         let bodies = [json!({"metadata": {"resourceVersion": "7"}, "items": [{"size": 3}]})];
         let filled = fill_text(
             "/n/$NS?rv=${1.metadata.resourceVersion}&s=${1.items.0.size}&x=${ab*2}",

@@ -1,4 +1,4 @@
-//! Writes recorded answers into the case files, leaving every other line as its author wrote it.
+//! Writes recorded responses into the case files and leaves every other line unchanged.
 
 use std::fmt::Write as _;
 
@@ -6,21 +6,22 @@ use serde_json::Value;
 
 use super::case::Expect;
 
-/// The width up to which a value is written on one line.
+/// The maximum width of a value on one line.
 const WIDTH: usize = 110;
 
-/// The text of a case file with the answers in place of those it has. A step begins with `  - ` and its
-/// `expect` is its last key, which is all the grammar that is needed.
-pub fn record(text: &str, answers: &[Expect]) -> String {
-    let mut answers = answers.iter();
+/// Returns the text of a case file with new responses. A step starts with `  - `, and `expect` is its last
+/// key, which is all the grammar that is needed.
+pub fn record(text: &str, responses: &[Expect]) -> String {
+    let mut responses = responses.iter();
     let mut out = String::new();
     let mut in_steps = false;
     let mut in_step = false;
     let mut in_expect = false;
+
     for line in text.lines() {
         if in_steps && line.starts_with("  - ") {
             if in_step {
-                push_answer(&mut out, answers.next());
+                push_response(&mut out, responses.next());
             }
             in_step = true;
             in_expect = false;
@@ -33,31 +34,34 @@ pub fn record(text: &str, answers: &[Expect]) -> String {
             out.push('\n');
         }
     }
+
     if in_step {
-        push_answer(&mut out, answers.next());
+        push_response(&mut out, responses.next());
     }
     out
 }
 
-fn push_answer(out: &mut String, answer: Option<&Expect>) {
+fn push_response(out: &mut String, answer: Option<&Expect>) {
     let Some(answer) = answer else { return };
     out.push_str("    expect:\n");
     writeln!(out, "      status: {}", answer.status).unwrap();
     if let Some(media_type) = &answer.media_type {
         push_entry(out, 6, "type", &Value::from(media_type.as_str()));
     }
+
     if !answer.warnings.is_empty() {
         push_entry(out, 6, "warnings", &Value::from(answer.warnings.clone()));
     }
     if let Some(events) = &answer.events {
         push_entry(out, 6, "events", &Value::Array(events.clone()));
     }
+
     if !answer.body.is_null() {
         push_entry(out, 6, "body", &answer.body);
     }
 }
 
-/// `key: value`, on one line where it fits.
+/// Formats `key: value`, on one line if it fits.
 fn push_entry(out: &mut String, indent: usize, key: &str, value: &Value) {
     let start = format!("{}{}:", " ".repeat(indent), scalar(key));
     let line = flow(value);
@@ -101,7 +105,7 @@ fn is_branch(value: &Value) -> bool {
     }
 }
 
-/// The value on one line.
+/// Formats the value on one line.
 fn flow(value: &Value) -> String {
     match value {
         Value::String(text) => scalar(text),
@@ -124,14 +128,14 @@ fn sorted(fields: &serde_json::Map<String, Value>) -> Vec<(&String, &Value)> {
     entries
 }
 
-/// A string, in quotes unless no YAML reader could take it for something else.
+/// Formats a string, in quotes unless every YAML parser reads it as a string.
 fn scalar(text: &str) -> String {
     let harmless = |letter: char| letter.is_ascii_alphanumeric() || " _./-$<>()=".contains(letter);
-    let word = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    let reserved = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     let plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || "$</".contains(first))
         && text.chars().all(harmless)
         && !text.ends_with(' ')
-        && !word.contains(&text.to_ascii_lowercase().as_str());
+        && !reserved.contains(&text.to_ascii_lowercase().as_str());
     if plain { text.to_owned() } else { Value::from(text).to_string() }
 }
 
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_replaces_old_answers_and_keeps_every_other_line() {
+    fn recording_replaces_only_the_responses() {
         let text = "about: x\nsteps:\n  # why\n  - request: GET /a\n    expect:\n      status: 500\n      body:\n        a: 1\n  - request: GET /b\n";
         let recorded = record(text, &[answer(json!("ok")), answer(Value::Null)]);
         let expected = "about: x\nsteps:\n  # why\n  - request: GET /a\n    expect:\n      status: 200\n      body: ok\n  - request: GET /b\n    expect:\n      status: 200\n";
@@ -156,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_equal() {
+    fn written_values_round_trip() {
         let long = "x ".repeat(80);
         let body = json!({
             "a: b": [1, 2.5, -3, true, null, "true", "1", "", " lead", "trail ", "~", "#", "- x", "a: b", "'", "\"", "\n\t"],

@@ -1,4 +1,4 @@
-//! Whether the operators run: each renews a lease while it acts.
+//! Checks that the operators are running: the leader of each renews a lease.
 
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -10,11 +10,11 @@ use vitistack_types::labels::SYSTEM_NAMESPACE;
 use super::{Finding, unknown};
 use crate::{
     cluster::{Cluster, RequestError},
-    output::age,
+    printing::age,
 };
 
-/// Looks at every lease of the operators. `now` is the server's time.
-pub async fn look(cluster: &Cluster, now: Timestamp) -> Result<Vec<Finding>, RequestError> {
+/// Checks every lease of the operators. `now` is the time of the server.
+pub async fn check(cluster: &Cluster, now: Timestamp) -> Result<Vec<Finding>, RequestError> {
     let api: Api<Lease> = Api::namespaced(cluster.client.clone(), SYSTEM_NAMESPACE);
     let leases = match api.list(&ListParams::default()).await {
         Ok(leases) => leases.items,
@@ -23,28 +23,32 @@ pub async fn look(cluster: &Cluster, now: Timestamp) -> Result<Vec<Finding>, Req
     if leases.is_empty() {
         return Ok(vec![Finding::warning(
             "operators",
-            format!("none has a lease in {SYSTEM_NAMESPACE}"),
-            "start them with `vitistack manager | kubectl apply --server-side -f -`",
+            format!("no lease found in namespace {SYSTEM_NAMESPACE}"),
+            "start the operators with \"vitistack manager | kubectl apply --server-side -f -\"",
         )]);
     }
     Ok(leases.iter().map(|lease| judge(lease, now)).collect())
 }
 
 fn judge(lease: &Lease, now: Timestamp) -> Finding {
-    let check = format!("operator {}", lease.name_any());
-    let fix = format!("see `kubectl -n {SYSTEM_NAMESPACE} get pods`, and their logs");
+    let check = lease.name_any();
+    let fix = format!("check \"kubectl -n {SYSTEM_NAMESPACE} get pods\" and the logs of the pods");
     let LeaseSpec { holder_identity, renew_time, lease_duration_seconds, .. } =
         lease.spec.clone().unwrap_or_default();
     let Some(holder) = holder_identity.filter(|holder| !holder.is_empty()) else {
-        return Finding::failed(&check, "nobody acts", fix);
+        return Finding::failed(&check, "no leader", fix);
     };
+
     let renewed = renew_time.map(|time| time.0);
     let lasts = SignedDuration::from_secs(lease_duration_seconds.unwrap_or_default().into());
     if renewed.is_some_and(|renewed| now.duration_since(renewed) <= lasts) {
-        return Finding::ok(&check, format!("{holder} acts"));
+        return Finding::ok(&check, format!("leader: {holder}"));
     }
-    let since = age(renewed, now);
-    Finding::failed(&check, format!("{holder} has not been heard of for {since}"), fix)
+    Finding::failed(
+        &check,
+        format!("leader {holder} has not renewed its lease for {}", age(renewed, now)),
+        fix,
+    )
 }
 
 #[cfg(test)]
@@ -66,14 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_acts_while_its_lease_is_fresh() {
+    fn an_operator_has_a_leader_while_its_lease_is_renewed() {
         let after = |seconds| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
         assert_eq!(judge(&lease("pod-1"), after(15)).result, Outcome::Ok);
         assert_eq!(judge(&lease(""), after(1)).result, Outcome::Failed);
         let stale = judge(&lease("pod-1"), after(300));
         assert_eq!(
             (stale.result, stale.message.as_str()),
-            (Outcome::Failed, "pod-1 has not been heard of for 5m")
+            (Outcome::Failed, "leader pod-1 has not renewed its lease for 5m")
         );
     }
 }

@@ -1,28 +1,34 @@
-//! Looks at a cluster for everything that the operators need.
+//! Checks that a cluster is ready for the operators.
 
-mod definitions;
+mod crds;
 mod leases;
 mod permissions;
 mod platform;
 mod policies;
 mod server;
+mod tenants;
 
 use clap::Args;
 use serde::Serialize;
 use snafu::ResultExt;
 
-use super::{Ending, Error, FailChecksSnafu, WriteObjectSnafu, WriteOutputSnafu, write_json};
+use super::{Ending, Error, FailChecksSnafu, WriteOutputSnafu, write_document};
 use crate::{
-    args::OutputArgs,
-    cluster::{Cluster, ClusterArgs, RequestError},
-    output::{Console, OutputFormat, Table},
+    args::{ClusterArgs, OutputArgs},
+    cluster::{Cluster, RequestError},
+    printing::{Console, OutputFormat, Table},
 };
 
-/// Which cluster, and in which form to tell.
+/// The arguments of `vitistack doctor`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Exits with 1 if a check failed; a warning is no failure.\n\nExamples:\n  vitistack doctor\n  vitistack doctor -o json | jq '.[] | select(.result != \"ok\")'"
-)]
+#[command(after_help = "Examples:
+  # Check the current cluster
+  vitistack doctor
+
+  # List the checks that did not succeed
+  vitistack doctor -o json | jq '.[] | select(.result != \"ok\")'
+
+Exit status: 0 no check failed (warnings are allowed), 1 a check failed")]
 pub struct DoctorArgs {
     #[command(flatten)]
     output: OutputArgs,
@@ -30,20 +36,20 @@ pub struct DoctorArgs {
     cluster: ClusterArgs,
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// As it should be.
+    /// As required.
     Ok,
-    /// Something will not work, or could not be looked at.
+    /// A feature is not available, or the check could not be made.
     Warning,
     /// The operators cannot work.
     Failed,
 }
 
 impl Outcome {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warning => "warning",
@@ -52,14 +58,14 @@ impl Outcome {
     }
 }
 
-/// What was found.
+/// A check and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub check: String,
-    /// How it is.
+    /// The result.
     pub result: Outcome,
-    /// What was seen.
+    /// What was found.
     pub message: String,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,22 +87,26 @@ impl Finding {
     }
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub async fn run(arguments: &DoctorArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     let cluster = Cluster::connect(&arguments.cluster).await?;
-    // Whoever does not get this answer gets no other.
-    let server = server::look(&cluster).await?;
+    // If this request fails, so do all others.
+    let server = server::read(&cluster).await?;
+
     let mut findings = server.findings();
-    findings.extend(definitions::look(&cluster).await?);
-    findings.extend(permissions::look(&cluster).await?);
-    findings.extend(policies::look(&cluster, server.is_embedded()).await?);
+    findings.extend(crds::check(&cluster).await?);
+    findings.extend(permissions::check(&cluster).await?);
+    findings.extend(policies::check(&cluster, server.is_embedded()).await?);
+    findings.extend(tenants::check_namespaces(&cluster).await?);
     if server.is_embedded() {
-        // Nothing runs on it, so it needs nothing to run machines with.
+        // The embedded API has no nodes, so it does not need what machines on a cluster require.
         findings.push(Finding::ok("machines on this cluster", "none: the embedded API has providers only"));
     } else {
-        findings.extend(platform::look(&cluster).await?);
+        findings.push(tenants::check_editors(&cluster).await?);
+        findings.extend(platform::check(&cluster).await?);
     }
-    findings.extend(leases::look(&cluster, server.now()).await?);
+    findings.extend(leases::check(&cluster, server.now()).await?);
+
     print(&findings, arguments.output.output, console)?;
     let failed = findings.iter().filter(|finding| finding.result == Outcome::Failed).count();
     if failed > 0 {
@@ -105,34 +115,26 @@ pub async fn run(arguments: &DoctorArgs, console: &mut Console<'_>) -> Result<En
     Ok(Ending::Done)
 }
 
-/// A check that could not be made. A cluster that does not answer at all is no finding.
+/// Returns the finding of a check that could not be made. A cluster that cannot be reached at all is an error.
 fn unknown(check: &str, failure: RequestError) -> Result<Finding, RequestError> {
     match failure {
-        RequestError::Reach { .. } | RequestError::LogIn { .. } => Err(failure),
+        RequestError::Reach { .. } | RequestError::Authenticate { .. } => Err(failure),
         other => {
-            Ok(Finding::warning(check, format!("not looked at: {other}"), "use a kubeconfig that may look"))
+            let fix = "use a kubeconfig with the permission";
+            Ok(Finding::warning(check, format!("not checked: {other}"), fix))
         }
     }
 }
 
 fn print(findings: &[Finding], format: OutputFormat, console: &mut Console<'_>) -> Result<(), Error> {
-    match format {
-        OutputFormat::Table | OutputFormat::Wide => {
-            let mut table = Table::new(["check", "result", "message"]);
-            for finding in findings {
-                let fix = finding.fix.as_ref().map(|fix| format!(": {fix}")).unwrap_or_default();
-                table.row([&finding.check, finding.result.word(), &format!("{}{fix}", finding.message)]);
-            }
-            table.write(console.output, console.terminal).context(WriteOutputSnafu)
-        }
-        OutputFormat::Json => write_json(&findings, console),
-        OutputFormat::Yaml => {
-            let yaml = serde_saphyr::to_string(&findings).context(WriteObjectSnafu)?;
-            console.output.write_all(yaml.as_bytes()).context(WriteOutputSnafu)
-        }
-        OutputFormat::Name => findings
-            .iter()
-            .try_for_each(|finding| writeln!(console.output, "{}", finding.check))
-            .context(WriteOutputSnafu),
+    if write_document(&findings, format, console)? {
+        return Ok(());
     }
+
+    let mut table = Table::new(["check", "result", "message"]);
+    for finding in findings {
+        let fix = finding.fix.as_ref().map(|fix| format!(": {fix}")).unwrap_or_default();
+        table.row([&finding.check, finding.result.as_str(), &format!("{}{fix}", finding.message)]);
+    }
+    table.write(console.output, console.terminal).context(WriteOutputSnafu)
 }

@@ -1,40 +1,33 @@
-//! What machines on this cluster need of it: storage, KubeVirt and what goes with it.
+//! Checks what machines on this cluster require: storage, and what their backends require.
 
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, ResourceExt, api::ListParams};
-use vitistack_machine::kubevirt::Kind;
+use vitistack_machine::{Requirement, backend_types};
 
 use super::{Finding, unknown};
 use crate::cluster::{Cluster, RequestError};
 
-/// Marks the class of claims that name none.
+/// The annotation of the default StorageClass.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// What may be installed, the kind that shows it, and what is not possible without.
-const ADDITIONS: [(&str, Kind, &str); 3] = [
-    ("KubeVirt", Kind::VirtualMachine, "machines on this cluster itself"),
-    ("CDI", Kind::DataVolume, "disks with a source"),
-    ("Multus", Kind::NetworkAttachmentDefinition, "machines with networks"),
-];
-
-/// Looks at all of it.
-pub async fn look(cluster: &Cluster) -> Result<Vec<Finding>, RequestError> {
+/// Checks storage and add-ons.
+pub async fn check(cluster: &Cluster) -> Result<Vec<Finding>, RequestError> {
     let classes: Api<StorageClass> = Api::all(cluster.client.clone());
     let storage = match classes.list(&ListParams::default()).await {
         Ok(classes) => judge_storage(&classes.items),
         Err(error) => unknown("storage", cluster.failure("list storageclasses", error))?,
     };
+
     let groups = cluster.client.list_api_groups().await;
-    let groups = groups.map_err(|error| cluster.failure("ask what is served", error))?;
+    let groups = groups.map_err(|error| cluster.failure("list API groups", error))?;
     let served: Vec<String> = groups
         .groups
         .into_iter()
         .flat_map(|group| group.versions.into_iter().map(|version| version.group_version))
         .collect();
-    let addition = |(name, kind, what): (&str, Kind, &str)| {
-        judge_addition(name, &kind.resource().api_version, what, &served)
-    };
-    Ok([storage].into_iter().chain(ADDITIONS.map(addition)).collect())
+    let requirements = backend_types().into_iter().flat_map(|backend| backend.requirements());
+    let addons = requirements.map(|requirement| judge_addon(requirement, &served));
+    Ok([storage].into_iter().chain(addons).collect())
 }
 
 fn judge_storage(classes: &[StorageClass]) -> Finding {
@@ -48,27 +41,28 @@ fn judge_storage(classes: &[StorageClass]) -> Finding {
     match (classes.len(), defaults) {
         (0, _) => Finding::warning(
             "storage",
-            "there is no StorageClass, and machines on this cluster need disks",
+            "no StorageClass found; machines on this cluster require disks",
             "install a storage driver",
         ),
         (_, 0) => Finding::warning(
             "storage",
-            format!("none of {all} is the default"),
+            format!("no default among {all}"),
             format!("annotate one with {DEFAULT_CLASS}: \"true\""),
         ),
         (_, 1) => Finding::ok(
             "storage",
-            format!("{all}; {} is the default", names(&mut classes.iter().filter(is_default))),
+            format!("{all}; default: {}", names(&mut classes.iter().filter(is_default))),
         ),
         _ => {
             let several = names(&mut classes.iter().filter(is_default));
-            let fix = format!("leave the annotation {DEFAULT_CLASS} on one of them");
-            Finding::warning("storage", format!("{several} are all the default"), fix)
+            let fix = format!("remove the annotation {DEFAULT_CLASS} from all but one");
+            Finding::warning("storage", format!("several defaults: {several}"), fix)
         }
     }
 }
 
-fn judge_addition(name: &str, api_version: &str, what: &str, served: &[String]) -> Finding {
+fn judge_addon(requirement: Requirement, served: &[String]) -> Finding {
+    let Requirement { name, api_version, needed_for } = requirement;
     if served.iter().any(|served| served == api_version) {
         return Finding::ok(name, format!("{api_version} is served"));
     }
@@ -77,12 +71,14 @@ fn judge_addition(name: &str, api_version: &str, what: &str, served: &[String]) 
     match other {
         Some(other) => Finding::warning(
             name,
-            format!("{other} is served and not {api_version}"),
+            format!("{other} is served instead of {api_version}"),
             format!("upgrade {name}"),
         ),
-        None => {
-            Finding::warning(name, format!("not installed, and {what} need it"), format!("install {name}"))
-        }
+        None => Finding::warning(
+            name,
+            format!("not installed; required for {needed_for}"),
+            format!("install {name}"),
+        ),
     }
 }
 
@@ -98,12 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn storage_and_additions_are_told_with_the_fix() {
+    fn storage_and_addons_are_reported_with_the_fix() {
         let (fast, slow) = (class("fast", true), class("slow", false));
         let served = ["kubevirt.io/v1".to_owned(), "cdi.kubevirt.io/v1alpha1".to_owned()];
-        let additions = ADDITIONS
-            .map(|(name, kind, what)| judge_addition(name, &kind.resource().api_version, what, &served));
-        let told = [
+        let addons = backend_types()
+            .into_iter()
+            .flat_map(|backend| backend.requirements())
+            .map(|each| judge_addon(each, &served));
+        let storage = [
             judge_storage(&[]),
             judge_storage(std::slice::from_ref(&slow)),
             judge_storage(&[fast.clone(), slow]),
@@ -111,9 +109,9 @@ mod tests {
         ];
         let line = |finding: Finding| {
             let fix = finding.fix.unwrap_or_default();
-            format!("{} {}: {} -> {fix}", finding.check, finding.result.word(), finding.message)
+            format!("{} {}: {} -> {fix}", finding.check, finding.result.as_str(), finding.message)
         };
-        let lines: Vec<String> = told.into_iter().chain(additions).map(line).collect();
+        let lines: Vec<String> = storage.into_iter().chain(addons).map(line).collect();
         insta::assert_snapshot!(lines.join("\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the cluster keeps tenants from writing what operators say.
+//! Checks that an admission policy reserves operator annotations.
 
 use kube::{
     Api, ResourceExt,
@@ -9,14 +9,16 @@ use kube::{
 use super::{Finding, unknown};
 use crate::{
     cluster::{Cluster, RequestError},
-    policies::MACHINE_ANNOTATIONS,
+    manifests::policies::MACHINE_ANNOTATIONS,
 };
 
-const CHECK: &str = "policy of annotations";
-const FIX: &str = "`vitistack rbac | kubectl apply --server-side -f -`";
+const CHECK: &str = "annotation policy";
+const FIX: &str = "run \"vitistack rbac | kubectl apply --server-side -f -\"";
+/// What is possible without the policy.
+const RISK: &str = "users who can edit a Machine can change its placement";
 
-/// Looks for the policy and for what puts it into effect. The embedded API has no policies, and one user.
-pub async fn look(cluster: &Cluster, is_embedded: bool) -> Result<Vec<Finding>, RequestError> {
+/// Checks the policy and its binding. The embedded API has no policies, and only one user.
+pub async fn check(cluster: &Cluster, is_embedded: bool) -> Result<Vec<Finding>, RequestError> {
     if is_embedded {
         return Ok(Vec::new());
     }
@@ -28,7 +30,7 @@ pub async fn look(cluster: &Cluster, is_embedded: bool) -> Result<Vec<Finding>, 
             Ok(found) => found,
             Err(error) => match cluster.failure("list admission policies", error) {
                 RequestError::Serve { .. } => {
-                    let message = "the server has no admission policies, so that whoever may write a Machine may say where it is";
+                    let message = format!("the server does not support admission policies: {RISK}");
                     return Ok(vec![Finding::warning(CHECK, message, "upgrade the cluster to 1.30")]);
                 }
                 failure => return Ok(vec![unknown(CHECK, failure)?]),
@@ -38,13 +40,10 @@ pub async fn look(cluster: &Cluster, is_embedded: bool) -> Result<Vec<Finding>, 
             missing.push(format!("{} {MACHINE_ANNOTATIONS}", kind.kind));
         }
     }
+
     Ok(vec![if missing.is_empty() {
-        Finding::ok(CHECK, "only operators say where machines are")
+        Finding::ok(CHECK, "installed")
     } else {
-        let message = format!(
-            "{} is not there, so that whoever may write a Machine may say where it is",
-            missing.join(" and ")
-        );
-        Finding::warning(CHECK, message, FIX)
+        Finding::warning(CHECK, format!("{} not found: {RISK}", missing.join(" and ")), FIX)
     }])
 }

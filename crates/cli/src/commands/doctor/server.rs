@@ -1,4 +1,4 @@
-//! The API server: its version, and what time it has.
+//! Checks the version and the clock of the API server.
 
 use http::{Request, header::DATE};
 use http_body_util::BodyExt as _;
@@ -9,39 +9,41 @@ use serde_json::Value;
 use super::Finding;
 use crate::cluster::{Cluster, RequestError};
 
-/// The first version whose CEL rules our definitions are written for.
+/// The oldest version that supports the CEL rules of the CRDs.
 const OLDEST: (u32, u32) = (1, 29);
-/// The header has whole seconds, and an answer takes some time.
-const CLOSE: SignedDuration = SignedDuration::from_secs(3);
-/// A certificate or a token that is just made would not be valid yet.
-const FAR: SignedDuration = SignedDuration::from_secs(60);
+/// The header has whole seconds, and the response takes some time.
+const TOLERANCE: SignedDuration = SignedDuration::from_secs(3);
+/// Beyond this, new certificates and tokens may not be valid yet.
+const LIMIT: SignedDuration = SignedDuration::from_secs(60);
 
-/// What the embedded API has in its version.
+/// The mark of the embedded API in its version.
 const EMBEDDED: &str = "+vitistack-";
 
-/// What the server said of itself.
+/// The version and the clock of a server.
 pub struct Server {
     version: String,
     number: Option<(u32, u32)>,
-    /// How far its clock is ahead of ours; none if it does not say.
+    /// How far the clock of the server is ahead of the local one; `None` if it is not reported.
     ahead: Option<SignedDuration>,
 }
 
-/// Asks it.
-pub async fn look(cluster: &Cluster) -> Result<Server, RequestError> {
-    let failure = |error| cluster.failure("ask for the version", error);
+/// Reads the version and the clock.
+pub async fn read(cluster: &Cluster) -> Result<Server, RequestError> {
+    let failure = |error| cluster.failure("read the version", error);
     let request = Request::get("/version").body(Body::empty());
     let request = request.map_err(|error| failure(kube::Error::HttpError(error)))?;
-    let asked = Timestamp::now();
+
+    let sent = Timestamp::now();
     let answer = cluster.client.send(request).await.map_err(failure)?;
-    let heard = Timestamp::now();
+    let received = Timestamp::now();
     let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(time);
-    let middle = asked + heard.duration_since(asked) / 2;
+    let middle = sent + received.duration_since(sent) / 2;
+
     let body = answer.into_body().collect().await.map_err(failure)?.to_bytes();
     let version: Value =
         serde_json::from_slice(&body).map_err(|error| failure(kube::Error::SerdeError(error)))?;
     let text = |field: &str| version.get(field).and_then(Value::as_str).unwrap_or_default();
-    // Clouds write `1` and `31+`.
+    // Managed clusters report versions such as `31+`.
     let number = |field: &str| text(field).trim_end_matches('+').parse().ok();
     Ok(Server {
         version: text("gitVersion").to_owned(),
@@ -55,17 +57,17 @@ fn time(date: &str) -> Option<Timestamp> {
 }
 
 impl Server {
-    /// The time as the server has it, as far as it says.
+    /// Returns the time of the server, or the local time if it is not reported.
     pub fn now(&self) -> Timestamp {
         Timestamp::now() + self.ahead.unwrap_or_default()
     }
 
-    /// Whether it is the API of `vitistack up`, which has no nodes.
+    /// Returns whether this is the embedded API of `vitistack up`, which has no nodes.
     pub fn is_embedded(&self) -> bool {
         self.version.contains(EMBEDDED)
     }
 
-    /// What is to be said.
+    /// Returns the findings.
     pub fn findings(&self) -> Vec<Finding> {
         vec![self.version(), self.clock()]
     }
@@ -81,24 +83,24 @@ impl Server {
             Some(_) => Finding::ok("api-server", self.version.clone()),
             None => Finding::warning(
                 "api-server",
-                format!("{:?} is no version of Kubernetes", self.version),
-                format!("make sure that it serves what {major}.{minor} serves"),
+                format!("unknown version {:?}", self.version),
+                format!("make sure that it is compatible with Kubernetes {major}.{minor}"),
             ),
         }
     }
 
     fn clock(&self) -> Finding {
-        let fix = "set both by NTP";
+        let fix = "synchronize both clocks with NTP";
         let Some(ahead) = self.ahead else {
-            return Finding::warning("clock", "the server does not say what time it has", fix);
+            return Finding::warning("clock", "the server does not report its time", fix);
         };
         let off = ahead.abs();
         let seconds = off.as_secs();
         let direction = if ahead.is_positive() { "ahead of" } else { "behind" };
-        let message = format!("the server's clock is {seconds} s {direction} the one here");
-        if off <= CLOSE {
-            Finding::ok("clock", "the server has the same time as here")
-        } else if off <= FAR {
+        let message = format!("the clock of the server is {seconds} s {direction} the local clock");
+        if off <= TOLERANCE {
+            Finding::ok("clock", "in sync with the server")
+        } else if off <= LIMIT {
             Finding::warning("clock", message, fix)
         } else {
             Finding::failed("clock", message, fix)
@@ -110,27 +112,27 @@ impl Server {
 mod tests {
     use super::*;
 
-    fn told(number: Option<(u32, u32)>, ahead: Option<i64>) -> String {
+    fn findings(number: Option<(u32, u32)>, ahead: Option<i64>) -> String {
         let ahead = ahead.map(SignedDuration::from_secs);
         let server = Server { version: "v".to_owned(), number, ahead };
         let line =
-            |finding: Finding| format!("{} {}: {}", finding.check, finding.result.word(), finding.message);
+            |finding: Finding| format!("{} {}: {}", finding.check, finding.result.as_str(), finding.message);
         server.findings().into_iter().map(line).collect::<Vec<_>>().join("; ")
     }
 
     #[test]
-    fn an_old_server_and_a_wrong_clock_are_told() {
-        let told = [
-            told(Some((1, 36)), Some(1)),
-            told(Some((1, 28)), Some(-30)),
-            told(None, Some(3600)),
-            told(Some((2, 0)), None),
+    fn an_old_server_and_a_wrong_clock_are_reported() {
+        let lines = [
+            findings(Some((1, 36)), Some(1)),
+            findings(Some((1, 28)), Some(-30)),
+            findings(None, Some(3600)),
+            findings(Some((2, 0)), None),
         ];
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(lines.join("\n"));
     }
 
     #[test]
-    fn the_time_of_a_header_is_read() {
+    fn the_date_header_is_parsed() {
         assert_eq!(time("Thu, 01 Jan 1970 00:01:00 GMT"), Some(Timestamp::from_second(60).unwrap()));
         assert_eq!(time("yesterday"), None);
     }

@@ -1,26 +1,26 @@
-//! Which fields differ between two objects of a user.
+//! The fields that differ between two versions of an object.
 
 use serde_json::Value;
-use vitistack_plan::preview::Field;
+use vitistack_plan::preview::FieldChange;
 
-/// The parts of an object that users write; the rest is the server's.
-const USERS_OWN: [&str; 5] =
+/// The parts of an object that users write; the server owns the rest.
+const USER_FIELDS: [&str; 5] =
     ["metadata.labels", "metadata.annotations", "metadata.finalizers", "metadata.ownerReferences", "spec"];
 
-/// Texts may be whole scripts; longer ones are not shown.
-const SHOWN: usize = 60;
+/// The longest text that is shown: values may be whole scripts.
+const LONGEST_TEXT: usize = 60;
 
-/// What differs, by field.
-pub fn difference(before: &Value, after: &Value) -> Vec<Field> {
+/// Returns the fields that differ.
+pub fn difference(before: &Value, after: &Value) -> Vec<FieldChange> {
     let mut fields = Vec::new();
-    for path in USERS_OWN {
+    for path in USER_FIELDS {
         let pointer = format!("/{}", path.replace('.', "/"));
         compare(path, before.pointer(&pointer), after.pointer(&pointer), &mut fields);
     }
     fields
 }
 
-fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, fields: &mut Vec<Field>) {
+fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, fields: &mut Vec<FieldChange>) {
     if before == after {
         return;
     }
@@ -53,18 +53,20 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, fields: &m
     }
     // First-boot configuration may hold passwords.
     let is_shown = !path.starts_with("spec.cloudInit.");
-    let word = |value: Option<&Value>| match value {
+    let print = |value: Option<&Value>| match value {
         None => "none".to_owned(),
-        Some(Value::String(text)) if text.chars().count() <= SHOWN && !text.contains('\n') => text.clone(),
+        Some(Value::String(text)) if text.chars().count() <= LONGEST_TEXT && !text.contains('\n') => {
+            text.clone()
+        }
         Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
         Some(_) => "…".to_owned(),
     };
     let change =
-        if is_shown { format!("{} → {}", word(before), word(after)) } else { "changes".to_owned() };
-    fields.push(Field { path: path.to_owned(), change });
+        if is_shown { format!("{} → {}", print(before), print(after)) } else { "changes".to_owned() };
+    fields.push(FieldChange { path: path.to_owned(), change });
 }
 
-/// What an item of a list goes by.
+/// The name of a list item.
 fn name_of(item: &Value) -> Option<&str> {
     item.get("name")?.as_str()
 }

@@ -1,108 +1,91 @@
-//! Shows what files would change, without changing it.
+//! Shows what applying files would change, without changing it.
 
 mod difference;
-mod lay;
+mod overlay;
 
 use std::{io, path::PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::Value;
 use snafu::{ResultExt, Snafu};
-use vitistack_machine::capabilities;
-use vitistack_plan::preview::{Action, Preview, preview};
+use vitistack_machine::backend_type;
+use vitistack_plan::preview::{Action, Preview, PriceChange, QuotaChange, preview};
 use vitistack_types::GROUP;
 
-use self::lay::{Manifest, Overlay};
-use super::{Ending, Error, WriteObjectSnafu, WriteOutputSnafu, write_json};
+use self::overlay::{Manifest, Overlay};
+use super::{Ending, Error, WriteOutputSnafu, why, write_document};
 use crate::{
-    args::ClusterArgs,
-    cluster::Cluster,
-    documents::{self, ReadError},
-    kinds::KnownKind,
-    output::{Console, Tone},
-    world::load,
+    args::{ClusterArgs, OutputArgs},
+    cluster::{Cluster, kinds::KnownKind, listing::text},
+    inventory::load,
+    manifests::documents::{self, ReadError},
+    printing::{Console, Escaped, Terminal, Tone, write_line},
 };
 
-/// Indicates that it cannot be said what files would change.
+/// Indicates that files cannot be planned.
 #[derive(Debug, Snafu)]
 pub enum PlanError {
     /// Indicates that a file could not be read.
     #[snafu(display("{source}"), context(false))]
     ReadDocuments { source: ReadError },
-    /// Indicates that a document names no object of ours.
+    /// Indicates that a document is not a valid object of ours.
     #[snafu(display("failed to read {}: {message}", path.display()))]
     NameObject { path: PathBuf, message: String },
-    /// Indicates that there is nothing of ours in the files.
-    #[snafu(display("there is no object of {GROUP} in the files: `vitistack samples` prints some"))]
+    /// Indicates that the files contain no object of ours.
+    #[snafu(display("the files contain no object of {GROUP}: run `vitistack samples` for examples"))]
     FindObject,
 }
 
-/// In which form to tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PlanFormat {
-    /// Lines for people
-    Table,
-    /// One JSON document
-    Json,
-    /// One YAML document
-    Yaml,
-}
-
-/// Which files.
+/// Arguments of `vitistack plan`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The cluster is asked as for `kubectl apply --server-side --force-conflicts`, but nothing is written: what it refuses is told in its words. Where Machines go, what restarts and what is refused is decided by the code of the operators; what only a provider knows, such as whether it has room, is not foretold. Kinds of others are not looked at, but for the names of the keys of Secrets.
+    after_help = "Asks the cluster as `kubectl apply --server-side --force-conflicts` does, with a dry run: nothing is written, and what the API rejects is shown with its message. The code of the operators decides where Machines are placed, what restarts, what is blocked on the existing machine and what is refused; what only a provider knows, such as whether it has capacity, is not predicted. Of other kinds only the names of the keys of Secrets are read.
 
 Examples:
   vitistack plan -f machine.yaml
   vitistack plan -f network.yaml -f machines.yaml -o json
   vitistack samples machine-basic | vitistack plan -f -
 
-Exit codes: 0 nothing changes, 1 failed, 2 something changes or is refused, 3 nothing changes as far as could be read."
+Exit codes: 0 nothing changes, 1 failed, 2 something changes or is refused, 3 nothing changes as far as it could be read."
 )]
 pub struct PlanArgs {
-    /// File with objects, may be given several times; - is standard input
+    /// File with objects, can be repeated; - is standard input
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     filenames: Vec<PathBuf>,
-    /// Form of the output
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", ignore_case = true)]
-    output: PlanFormat,
-    /// Who applies the files later: fields that this one set before and the files no longer have are removed
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Field manager that applies the files later: fields that it set before and that the files no longer have are removed
     #[arg(long, value_name = "NAME", default_value = "kubectl")]
     field_manager: String,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// Shows it.
+/// Shows what the files would change.
 pub async fn run(arguments: &PlanArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     let (manifests, others) = read(&arguments.filenames)?;
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let loaded = load(&cluster).await?;
     let mut overlay = Overlay::new(loaded);
     for manifest in &manifests {
-        overlay.lay(&cluster, manifest, &arguments.field_manager).await?;
+        overlay.apply(&cluster, manifest, &arguments.field_manager).await?;
     }
     overlay.read_secrets(&cluster, &others).await;
-    let Overlay { before, after, changed } = overlay;
-    let told = preview(&before, &after.world, &changed, &capabilities);
-    let others: Vec<String> = others.iter().map(lay::title).collect();
-    match arguments.output {
-        PlanFormat::Table => write(&told, console).context(WriteOutputSnafu)?,
-        PlanFormat::Json => write_json(&told, console)?,
-        PlanFormat::Yaml => {
-            let yaml = serde_saphyr::to_string(&told).context(WriteObjectSnafu)?;
-            write!(console.output, "{yaml}").context(WriteOutputSnafu)?;
-        }
+    let Overlay { before, after, applied } = overlay;
+
+    let preview = preview(&before, &after.inventory, &applied, &|provider_type| {
+        backend_type(provider_type).capabilities()
+    });
+    let others: Vec<String> = others.iter().map(overlay::title).collect();
+    if !write_document(&preview, arguments.output.output, console)? {
+        write(&preview, console).context(WriteOutputSnafu)?;
     }
-    for missing in &after.missing {
-        writeln!(console.errors, "vitistack: not known: {missing}").context(WriteOutputSnafu)?;
-    }
+    why::report_missing(&after.missing, console).context(WriteOutputSnafu)?;
     for other in &others {
-        writeln!(console.errors, "vitistack: not looked at: {other}, which is of another kind")
+        write_line(console.errors, format_args!("vitistack: skipped: {other} is of another kind"))
             .context(WriteOutputSnafu)?;
     }
-    Ok(if told.has_change() {
+    Ok(if preview.has_change() {
         Ending::Change
     } else if after.missing.is_empty() && others.is_empty() {
         Ending::Done
@@ -111,14 +94,13 @@ pub async fn run(arguments: &PlanArgs, console: &mut Console<'_>) -> Result<Endi
     })
 }
 
-/// The objects of ours in the files, and the documents that are something else.
+/// Returns the objects of ours in the files, and the other documents.
 fn read(paths: &[PathBuf]) -> Result<(Vec<Manifest>, Vec<Value>), PlanError> {
     let kinds = KnownKind::all();
     let (mut manifests, mut others) = (Vec::new(), Vec::new());
     for path in paths {
         for document in documents::read(path)? {
-            let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-            let (version, kind) = (text("/apiVersion"), text("/kind"));
+            let (version, kind) = (text(&document, "/apiVersion"), text(&document, "/kind"));
             if document.is_null() {
                 continue;
             }
@@ -131,10 +113,12 @@ fn read(paths: &[PathBuf]) -> Result<(Vec<Manifest>, Vec<Value>), PlanError> {
                 .find(|known| known.resource.kind == kind && known.resource.api_version == version);
             let refused = |message: String| NameObjectSnafu { path, message }.fail();
             let Some(found) = found else {
-                return refused(format!("there is no kind {kind:?} in {version}: see `vitistack summary`"));
+                return refused(format!(
+                    "kind {kind:?} not found in {version}: run `vitistack summary` to list kinds"
+                ));
             };
-            if text("/metadata/name").is_empty() {
-                return refused(format!("metadata.name of a {kind} is missing: give it"));
+            if text(&document, "/metadata/name").is_empty() {
+                return refused(format!("metadata.name of a {kind} is required: set it"));
             }
             manifests.push(Manifest { kind: found.clone(), document });
         }
@@ -151,48 +135,57 @@ fn tone(action: Action) -> Tone {
         Action::Create => Tone::Good,
         Action::Change => Tone::Plain,
         Action::Restart => Tone::Waiting,
-        Action::Replace | Action::Refuse => Tone::Bad,
+        Action::Blocked | Action::Refuse => Tone::Bad,
     }
 }
 
-fn write(told: &Preview, console: &mut Console<'_>) -> io::Result<()> {
+fn write(preview: &Preview, console: &mut Console<'_>) -> io::Result<()> {
     let (terminal, output) = (console.terminal, &mut *console.output);
-    for entry in &told.entries {
-        let action = format!("{:<9}", entry.action.to_string());
-        let indirect = if entry.is_indirect { " (not in the files)" } else { "" };
-        writeln!(output, "{} {}{indirect}", terminal.paint(tone(entry.action), &action), entry.object)?;
-        for why in &entry.why {
-            writeln!(output, "            {why}")?;
-        }
-    }
-    if !told.quotas.is_empty() {
-        writeln!(output, "\nUsed:")?;
-    }
-    for quota in &told.quotas {
-        let most = quota.most.as_ref().map(|most| format!(" of {most}")).unwrap_or_default();
-        let exceeded = if quota.is_exceeded { ", more than its quota" } else { "" };
-        let (datacenter, resource) = (&quota.datacenter, quota.resource);
-        writeln!(
-            output,
-            "  {datacenter}  {resource:<8}  {} → {}{most}{exceeded}",
-            quota.before, quota.after
-        )?;
-    }
-    if !told.prices.is_empty() {
-        writeln!(output, "\nPrice of all Machines:")?;
-    }
-    for price in &told.prices {
-        writeln!(output, "  {} → {} {} per hour", price.before, price.after, price.currency)?;
-    }
-    let count = |action: Action| told.entries.iter().filter(|entry| entry.action == action).count();
+    write_entries(preview, output, terminal)?;
+    write_totals(preview, output)?;
+
     let actions =
-        [Action::Create, Action::Change, Action::Restart, Action::Replace, Action::Refuse, Action::Unchanged];
-    let counted = actions.map(|action| (action, count(action)));
-    let words: Vec<String> = counted
-        .iter()
+        [Action::Create, Action::Change, Action::Restart, Action::Blocked, Action::Refuse, Action::Unchanged];
+    let count = |action: Action| preview.entries.iter().filter(|entry| entry.action == action).count();
+    let counted: Vec<String> = actions
+        .into_iter()
+        .map(|action| (action, count(action)))
         .filter(|(_, count)| *count > 0)
         .map(|(action, count)| format!("{count} {action}"))
         .collect();
-    writeln!(output, "\nPlan: {}. Nothing was written.", words.join(", "))?;
+    writeln!(output, "\nPlan: {}. Nothing was written.", counted.join(", "))?;
     output.flush()
+}
+
+fn write_entries(preview: &Preview, output: &mut dyn io::Write, terminal: Terminal) -> io::Result<()> {
+    for entry in &preview.entries {
+        let action = format!("{:<9}", entry.action.to_string());
+        let indirect = if entry.is_indirect { " (not in the files)" } else { "" };
+        let object = Escaped(&entry.object);
+        writeln!(output, "{} {object}{indirect}", terminal.paint(tone(entry.action), &action))?;
+        for why in &entry.why {
+            write_line(output, format_args!("            {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_totals(preview: &Preview, output: &mut dyn io::Write) -> io::Result<()> {
+    if !preview.quotas.is_empty() {
+        writeln!(output, "\nUsed:")?;
+    }
+    for QuotaChange { datacenter, resource, before, after, limit, is_exceeded } in &preview.quotas {
+        let limit = limit.as_ref().map(|limit| format!(" of {limit}")).unwrap_or_default();
+        let exceeded = if *is_exceeded { ", more than its quota" } else { "" };
+        let change = format!("{before} → {after}{limit}{exceeded}");
+        write_line(output, format_args!("  {datacenter}  {resource:<8}  {change}"))?;
+    }
+
+    if !preview.prices.is_empty() {
+        writeln!(output, "\nPrice of all Machines:")?;
+    }
+    for PriceChange { currency, before, after } in &preview.prices {
+        write_line(output, format_args!("  {before} → {after} {currency} per hour"))?;
+    }
+    Ok(())
 }

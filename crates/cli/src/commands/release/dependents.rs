@@ -1,55 +1,55 @@
-//! What the cluster would delete with a Machine, and how it is freed.
+//! Objects that the garbage collector would delete with a Machine.
 
 use std::fmt;
 
 use kube::{
     Api, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use vitistack_machine::kubevirt::Kind;
+use vitistack_machine::{DependentKind, backend_types};
 use vitistack_plan::machine::Identity;
 use vitistack_types::labels;
 
 use crate::{
-    change::FIELD_MANAGER,
-    cluster::{Cluster, RequestError},
+    cluster::{Cluster, RequestError, change::FIELD_MANAGER},
     commands::Error,
 };
 
-/// The kinds that are made for a machine beside it.
-const KINDS: [Kind; 4] = [Kind::VirtualMachine, Kind::PersistentVolumeClaim, Kind::DataVolume, Kind::Secret];
-
-/// Something that carries the identity of a Machine.
+/// An object with the identity of a Machine.
 #[derive(Clone, Debug)]
 pub struct Dependent {
-    /// Its kind.
-    pub kind: Kind,
+    /// The kind.
+    pub kind: DependentKind,
     /// The object.
     pub object: DynamicObject,
 }
 
 impl fmt::Display for Dependent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {}", self.kind.name(), self.object.name_any())
+        write!(formatter, "{} {}", self.kind.resource.kind, self.object.name_any())
     }
 }
 
-/// Everything in a namespace that carries the identity. Whoever may not look is told so: what is not seen would be deleted.
+/// Returns the objects of a namespace with an identity. A list that fails is an error: objects that are not found would
+/// be deleted.
 pub async fn find(
     cluster: &Cluster,
     namespace: &str,
     identity: &Identity,
 ) -> Result<Vec<Dependent>, RequestError> {
     let mut found = Vec::new();
-    for kind in KINDS {
-        let resource = kind.resource();
-        let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &resource);
+    for kind in backend_types().iter().flat_map(|backend| backend.dependent_kinds()) {
+        let resource = &kind.resource;
+        let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, resource);
         let ours = ListParams::default().labels(&format!("{}={identity}", labels::IDENTITY));
         match api.list(&ours).await {
-            Ok(listed) => found.extend(listed.items.into_iter().map(|object| Dependent { kind, object })),
-            Err(error) => match cluster.failure(format!("list {}", kind.permission()), error) {
-                // A kind that is not served has no objects.
+            Ok(listed) => {
+                let dependent = |object| Dependent { kind: kind.clone(), object };
+                found.extend(listed.items.into_iter().map(dependent));
+            }
+            Err(error) => match cluster.failure(format!("list {}", permission(resource)), error) {
+                // There are no objects of a kind that is not served.
                 RequestError::Serve { .. } => {}
                 failure => return Err(failure),
             },
@@ -58,31 +58,40 @@ pub async fn find(
     Ok(found)
 }
 
+/// Returns a resource as RBAC spells it.
+fn permission(resource: &ApiResource) -> String {
+    match resource.group.as_str() {
+        "" => resource.plural.clone(),
+        group => format!("{}.{group}", resource.plural),
+    }
+}
+
 impl Dependent {
-    /// Whether the cluster deletes it with the object of this uid.
-    pub fn belongs_to(&self, uid: &str) -> bool {
-        self.place_of(uid).is_some()
+    /// Returns whether the owner with this UID owns the object.
+    pub fn is_owned_by(&self, uid: &str) -> bool {
+        self.owner_index(uid).is_some()
     }
 
-    fn place_of(&self, uid: &str) -> Option<usize> {
+    fn owner_index(&self, uid: &str) -> Option<usize> {
         self.object.owner_references().iter().position(|owner| owner.uid == uid)
     }
 
-    /// Takes the Machine from its owners, whatever else changes in it meanwhile.
-    pub async fn free(&self, cluster: &Cluster, uid: &str, dry_run: bool) -> Result<(), Error> {
-        let Some(place) = self.place_of(uid) else { return Ok(()) };
+    /// Removes the owner with this UID. Concurrent changes of other fields are not a conflict.
+    pub async fn remove_owner(&self, cluster: &Cluster, uid: &str, dry_run: bool) -> Result<(), Error> {
+        let Some(index) = self.owner_index(uid) else { return Ok(()) };
         let patch: Value = json!([
             { "op": "test", "path": "/metadata/uid", "value": self.object.uid() },
-            { "op": "test", "path": format!("/metadata/ownerReferences/{place}/uid"), "value": uid },
-            { "op": "remove", "path": format!("/metadata/ownerReferences/{place}") },
+            { "op": "test", "path": format!("/metadata/ownerReferences/{index}/uid"), "value": uid },
+            { "op": "remove", "path": format!("/metadata/ownerReferences/{index}") },
         ]);
+
         let failure = |error| Error::from(cluster.failure(format!("change {self}"), error));
         let patch = serde_json::from_value(patch).map_err(|error| failure(kube::Error::SerdeError(error)))?;
         let parameters =
             PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let namespace = self.object.namespace().unwrap_or_default();
         let api: Api<DynamicObject> =
-            Api::namespaced_with(cluster.client.clone(), &namespace, &self.kind.resource());
+            Api::namespaced_with(cluster.client.clone(), &namespace, &self.kind.resource);
         api.patch(&self.object.name_any(), &parameters, &Patch::<()>::Json(patch)).await.map_err(failure)?;
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Lets go of a machine: its object goes, the real machine stays.
+//! Stops managing a machine: deletes its object and keeps the backing machine.
 //!
-//! The order is what keeps the real machine: the operators stay away first, then a record of what remains is written,
-//! then nothing in the cluster belongs to the Machine any more, and only then does it go.
+//! The order protects the backing machine: first the operators are paused, then a record of what remains is written, then
+//! the Machine is removed from the owners of all objects, and only then is it deleted.
 
 mod dependents;
 mod record;
@@ -9,7 +9,7 @@ mod record;
 use std::time::Duration;
 
 use clap::Args;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::authorization::v1::ResourceAttributes, jiff::Timestamp};
 use kube::{
     ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy},
@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 use snafu::ResultExt;
 use tokio::time::{Instant, sleep};
 use vitistack_clients::kubernetes::is_conflict;
-use vitistack_plan::machine::{Kept, has_finalizer, identity, release};
+use vitistack_plan::machine::{NotReleasable, has_finalizer, identity, release};
 use vitistack_types::{
+    GROUP,
     conditions::{self, is_true},
     labels,
     v1alpha1::Machine,
@@ -28,131 +29,170 @@ use vitistack_types::{
 use self::{dependents::Dependent, record::Record};
 use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu};
 use crate::{
-    change::{
-        AwaitPauseSnafu, ChangeDeletedSnafu, FIELD_MANAGER, MeetChangeSnafu, ReleaseForeignSnafu,
-        ReleaseNothingSnafu, decode, is_paused, patch, read, refuse_other_kinds, title,
+    args::ClusterArgs,
+    cluster::{
+        Cluster,
+        change::{
+            AwaitPauseSnafu, ChangeDeletedSnafu, FIELD_MANAGER, MeetChangeSnafu, PermitReleaseSnafu,
+            ReleaseForeignSnafu, ReleaseNothingSnafu, decode, is_paused, patch, read, require_machine,
+        },
+        kinds::Target,
     },
-    cluster::{Cluster, ClusterArgs},
-    kinds::Target,
-    output::Console,
+    manifests::roles,
+    printing::{Console, write_line},
 };
 
-/// How long an operator may take to say that it leaves the object alone.
-const PAUSED_WITHIN: Duration = Duration::from_mins(1);
-const ASK_EVERY: Duration = Duration::from_millis(200);
+/// How long an operator may take to confirm the pause.
+const PAUSE_TIMEOUT: Duration = Duration::from_mins(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Which machine.
+/// The arguments of `vitistack release`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The machine keeps running, with its disks. A ConfigMap released-NAME tells what it is, so that it can be found again.\n\nExamples:\n  vitistack release machine/web-1 --dry-run\n  vitistack release machine web-1\n  kubectl get configmaps -l vitistack.io/released=true"
+    after_help = "The backing machine keeps running, with its disks. The ConfigMap released-NAME records what remains.
+The verb \"update\" on machines/release is required, which the ClusterRole vitistack-platform-editor contains.
+
+Examples:
+  # Show what would be done
+  vitistack release machine/web-1 --dry-run
+
+  # Release a machine
+  vitistack release machine web-1
+
+  # List the records of released machines
+  kubectl get configmaps -l vitistack.io/released=true
+
+Exit status: 0 success, 1 failure, 2 changes pending (--dry-run)"
 )]
 pub struct ReleaseArgs {
-    /// The machine, as machine/NAME, machine NAME or NAME
+    /// Machine, as machine/NAME, machine NAME or NAME
     #[arg(required = true, num_args = 1..=2, value_name = "KIND/NAME")]
     target: Vec<String>,
-    /// Only say what would be done, after the server was asked whether it may be
+    /// Print what would be done, after a dry run of all requests on the server
     #[arg(long)]
     dry_run: bool,
-    /// Do not wait until an operator says that it leaves the machine alone; only where none runs
+    /// Do not wait for an operator to confirm the pause; use it only if no operator is running
     #[arg(long)]
     without_operator: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// Lets go of it.
+/// Releases the machine.
 pub async fn run(arguments: &ReleaseArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     let target = Target::read(&arguments.target).context(NameObjectSnafu)?;
-    refuse_other_kinds(&target)?;
+    require_machine(&target)?;
     let cluster = Cluster::connect(&arguments.cluster).await?;
-    let mut found = Found::read(&cluster, target).await?;
-    found.refuse(found.record.is_written(&cluster).await?)?;
-    // All of it is asked for before any of it is done: half a release is worse than none.
-    found.write(&cluster, true).await?;
+
+    check_permission(&cluster, &target).await?;
+    let mut release = Release::read(&cluster, target).await?;
+    release.check(release.record.is_written(&cluster).await?)?;
+    // A dry run of all requests first: a release must not stop halfway.
+    release.write(&cluster, true).await?;
     if arguments.dry_run {
-        found.tell(console, arguments.without_operator).context(WriteOutputSnafu)?;
+        release.preview(console, arguments.without_operator).context(WriteOutputSnafu)?;
         return Ok(Ending::Change);
     }
-    found.pause(&cluster, arguments.without_operator).await?;
-    found = Found::read(&cluster, found.target).await?;
-    found.write(&cluster, false).await?;
-    writeln!(
-        console.output,
-        "{} is released; ConfigMap {} tells what remains",
-        title(&found.target),
-        found.record.name()
-    )
-    .context(WriteOutputSnafu)?;
+
+    release.pause(&cluster, arguments.without_operator).await?;
+    release = Release::read(&cluster, release.target).await?;
+    release.write(&cluster, false).await?;
+    let (title, record) = (release.target.title(), release.record.name());
+    write_line(console.output, format_args!("{title} released; ConfigMap {record} records what remains"))
+        .context(WriteOutputSnafu)?;
     Ok(Ending::Done)
 }
 
-/// Everything that a release is about.
-struct Found {
+/// Returns an error if the user may not release the Machine. It comes first, so that a refused release pauses nothing.
+async fn check_permission(cluster: &Cluster, target: &Target) -> Result<(), Error> {
+    let namespace = target.namespace(cluster).unwrap_or_default().to_owned();
+    let permission = ResourceAttributes {
+        group: Some(GROUP.to_owned()),
+        resource: Some("machines".to_owned()),
+        subresource: Some(roles::RELEASE_SUBRESOURCE.to_owned()),
+        verb: Some(roles::RELEASE_VERB.to_owned()),
+        namespace: Some(namespace.clone()),
+        name: Some(target.name.clone()),
+        ..ResourceAttributes::default()
+    };
+    if cluster.may(&permission).await? {
+        return Ok(());
+    }
+    Ok(PermitReleaseSnafu { target: target.title(), namespace }.fail()?)
+}
+
+/// A Machine to release, and everything that concerns it.
+struct Release {
     target: Target,
     object: DynamicObject,
     machine: Machine,
-    /// What carries the identity in the namespace of the Machine.
+    /// The objects with the identity of the Machine, in its namespace.
     dependents: Vec<Dependent>,
     record: Record,
 }
 
-impl Found {
+impl Release {
     async fn read(cluster: &Cluster, target: Target) -> Result<Self, Error> {
         let object = read(cluster, &target).await?;
-        let machine: Machine = decode(&title(&target), &object)?;
+        let machine: Machine = decode(&target.title(), &object)?;
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
         let dependents = dependents::find(cluster, &namespace, &identity(&machine)).await?;
         let record = Record::new(&machine, &dependents, Timestamp::now());
         Ok(Self { target, object, machine, dependents, record })
     }
 
-    fn refuse(&self, was_begun: bool) -> Result<(), Error> {
-        let target = title(&self.target);
+    /// Returns an error if the Machine cannot be released. `was_begun` is true if an earlier release was interrupted.
+    fn check(&self, was_begun: bool) -> Result<(), Error> {
+        let target = self.target.title();
         Ok(match release(&self.machine, was_begun) {
             Ok(()) => Ok(()),
-            Err(Kept::Deleting) => {
-                let fix = "its real machine goes with it, and cannot be kept any more";
+            Err(NotReleasable::Deleting) => {
+                let fix = "its backing machine is deleted with it and can no longer be kept";
                 ChangeDeletedSnafu { target, fix }.fail()
             }
-            Err(Kept::NotItsOwn) => ReleaseForeignSnafu { target }.fail(),
-            Err(Kept::NothingMade) => ReleaseNothingSnafu { target }.fail(),
+            Err(NotReleasable::NotAdopted) => ReleaseForeignSnafu { target }.fail(),
+            Err(NotReleasable::NothingCreated) => ReleaseNothingSnafu { target }.fail(),
         }?)
     }
 
+    /// Returns the objects that the Machine owns.
     fn owned(&self) -> impl Iterator<Item = &Dependent> {
         let uid = self.object.uid().unwrap_or_default();
-        self.dependents.iter().filter(move |dependent| dependent.belongs_to(&uid))
+        self.dependents.iter().filter(move |dependent| dependent.is_owned_by(&uid))
     }
 
-    fn tell(&self, console: &mut Console<'_>, without_operator: bool) -> std::io::Result<()> {
-        let output = &mut console.output;
-        writeln!(output, "{} would be released:", title(&self.target))?;
+    /// Prints what the release would do.
+    fn preview(&self, console: &mut Console<'_>, without_operator: bool) -> std::io::Result<()> {
+        let output = &mut *console.output;
+        write_line(output, format_args!("{} would be released:", self.target.title()))?;
         if !is_paused(&self.object) {
-            writeln!(output, "  it is paused")?;
+            writeln!(output, "  pause it")?;
         }
         if !without_operator {
-            writeln!(output, "  an operator says that it leaves it alone")?;
+            writeln!(output, "  wait for an operator to confirm the pause")?;
         }
-        writeln!(output, "  ConfigMap {} is written:", self.record.name())?;
+
+        write_line(output, format_args!("  write ConfigMap {}:", self.record.name()))?;
         for (key, value) in self.record.data() {
-            writeln!(output, "    {key}: {}", value.replace('\n', ", "))?;
+            write_line(output, format_args!("    {key}: {}", value.replace('\n', ", ")))?;
         }
         for dependent in self.owned() {
-            writeln!(output, "  {dependent} no longer belongs to it")?;
+            write_line(output, format_args!("  remove it from the owners of {dependent}"))?;
         }
-        writeln!(output, "  it loses its finalizer {} and is deleted", labels::MACHINE_CLEANUP)?;
+        writeln!(output, "  remove its finalizer {} and delete it", labels::MACHINE_CLEANUP)?;
         for other in self.other_finalizers() {
-            writeln!(output, "  it stays until somebody removes its finalizer {other}")?;
+            write_line(output, format_args!("  wait for finalizer {other} to be removed"))?;
         }
         Ok(())
     }
 
+    /// Returns the finalizers that are not those of this platform.
     fn other_finalizers(&self) -> Vec<&String> {
         let all = self.object.metadata.finalizers.iter().flatten();
         all.filter(|finalizer| *finalizer != labels::MACHINE_CLEANUP).collect()
     }
 
-    /// Stops the operators, and waits until they say so: one that is in the middle of something could still write.
+    /// Pauses reconciliation and waits until an operator confirms it: a running reconcile could still write.
     async fn pause(&self, cluster: &Cluster, without_operator: bool) -> Result<(), Error> {
         if !is_paused(&self.object) {
             let annotations = json!({ labels::PAUSED: "true" });
@@ -162,42 +202,46 @@ impl Found {
         if without_operator {
             return Ok(());
         }
-        let limit = Instant::now() + PAUSED_WITHIN;
+
+        let deadline = Instant::now() + PAUSE_TIMEOUT;
         loop {
             let object = read(cluster, &self.target).await?;
-            let machine: Machine = decode(&title(&self.target), &object)?;
+            let machine: Machine = decode(&self.target.title(), &object)?;
             if machine.status.is_some_and(|status| is_true(&status.conditions, conditions::PAUSED)) {
                 return Ok(());
             }
-            if Instant::now() > limit {
-                return Ok(AwaitPauseSnafu { target: title(&self.target) }.fail()?);
+            if Instant::now() > deadline {
+                return Ok(AwaitPauseSnafu { target: self.target.title() }.fail()?);
             }
-            sleep(ASK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Writes the record, frees what belongs to the Machine, and lets the Machine go; or asks whether all that may be done.
+    /// Writes the record, removes the Machine from the owners of its objects, and deletes it; with `dry_run` it only checks
+    /// that the server accepts all of this.
     async fn write(&self, cluster: &Cluster, dry_run: bool) -> Result<(), Error> {
         self.record.write(cluster, dry_run).await?;
         let uid = self.object.uid().unwrap_or_default();
         for dependent in self.owned() {
-            dependent.free(cluster, &uid, dry_run).await?;
+            dependent.remove_owner(cluster, &uid, dry_run).await?;
         }
+
         let namespace = self.object.metadata.namespace.clone().unwrap_or_default();
         if !dry_run {
             let left = dependents::find(cluster, &namespace, &identity(&self.machine)).await?;
-            if left.iter().any(|dependent| dependent.belongs_to(&uid)) {
-                return Ok(MeetChangeSnafu { target: title(&self.target) }.fail()?);
+            if left.iter().any(|dependent| dependent.is_owned_by(&uid)) {
+                return Ok(MeetChangeSnafu { target: self.target.title() }.fail()?);
             }
         }
-        let freed = self.drop_finalizer(cluster, dry_run).await?;
-        // What belongs to it in ways that are not known here is orphaned by the cluster itself.
+
+        let patched = self.remove_finalizer(cluster, dry_run).await?;
+        // Objects that are not known here are orphaned by the garbage collector.
         let parameters = DeleteParams {
             dry_run,
             propagation_policy: Some(PropagationPolicy::Orphan),
             preconditions: Some(Preconditions {
                 uid: Some(uid),
-                resource_version: freed.metadata.resource_version.filter(|_| !dry_run),
+                resource_version: patched.metadata.resource_version.filter(|_| !dry_run),
             }),
             ..DeleteParams::default()
         };
@@ -208,11 +252,12 @@ impl Found {
         }
     }
 
-    /// Removes our finalizer, if nothing has changed since the operators were seen to stay away.
-    async fn drop_finalizer(&self, cluster: &Cluster, dry_run: bool) -> Result<DynamicObject, Error> {
+    /// Removes the finalizer of this platform, unless the object has changed since the operators confirmed the pause.
+    async fn remove_finalizer(&self, cluster: &Cluster, dry_run: bool) -> Result<DynamicObject, Error> {
         if !has_finalizer(&self.machine) {
             return Ok(self.object.clone());
         }
+
         let change: Value = json!({ "metadata": {
             "uid": self.object.uid(),
             "resourceVersion": self.object.resource_version(),
@@ -226,7 +271,7 @@ impl Found {
     }
 
     fn failure(&self, cluster: &Cluster, verb: &str, error: kube::Error) -> Error {
-        let target = title(&self.target);
+        let target = self.target.title();
         if is_conflict(&error) {
             return MeetChangeSnafu { target }.build().into();
         }

@@ -1,4 +1,4 @@
-//! What is written down of a machine that nobody looks after any more.
+//! The record of a machine that was released.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,38 @@ use kube::{
     Api, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams},
 };
-use vitistack_machine::kubevirt::Kind;
 use vitistack_plan::machine::{identity, placement};
 use vitistack_types::{labels, v1alpha1::Machine};
 
 use super::Dependent;
 use crate::{
-    change::{FIELD_MANAGER, WriteRecordSnafu},
-    cluster::Cluster,
+    cluster::{
+        Cluster,
+        change::{FIELD_MANAGER, WriteRecordSnafu},
+    },
     commands::Error,
 };
 
-/// A ConfigMap that tells what remains.
+/// A ConfigMap that describes the backing machine and its disks.
 #[derive(Clone, Debug)]
 pub struct Record(ConfigMap);
 
 impl Record {
-    /// The record of a Machine and of what was found for it.
+    /// Creates the record of a Machine and its objects.
     pub fn new(machine: &Machine, dependents: &[Dependent], now: Timestamp) -> Self {
         let name = machine.metadata.name.clone().unwrap_or_default();
         let identity = identity(machine).as_str().to_owned();
-        let real = machine.status.as_ref().and_then(|status| status.vm_name.clone());
+        let vm_name = machine.status.as_ref().and_then(|status| status.vm_name.clone());
         let fields = [
             ("machine", Some(name.clone())),
-            ("provider", placement(machine).map(ToOwned::to_owned)),
+            ("provider", placement(machine).map(|placement| placement.to_string())),
             ("identity", Some(identity.clone())),
-            ("vmName", real),
+            ("vmName", vm_name),
             ("disks", Some(disks(machine, dependents))),
             ("released", Some(now.to_string())),
         ];
         let data = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+
         Self(ConfigMap {
             metadata: ObjectMeta {
                 name: Some(format!("released-{name}")),
@@ -53,12 +55,12 @@ impl Record {
         })
     }
 
-    /// Its name.
+    /// Returns the name of the ConfigMap.
     pub fn name(&self) -> String {
         self.0.name_any()
     }
 
-    /// What it says.
+    /// Returns the data of the ConfigMap.
     pub fn data(&self) -> impl Iterator<Item = (&String, &String)> {
         self.0.data.iter().flatten()
     }
@@ -71,7 +73,8 @@ impl Record {
         cluster.failure(format!("{verb} ConfigMap {}", self.name()), error).into()
     }
 
-    /// Whether it was written before, by a release that was cut short. The record of another machine is in the way.
+    /// Returns whether the record was written by an earlier release that was interrupted. The record of another machine is
+    /// an error.
     pub async fn is_written(&self, cluster: &Cluster) -> Result<bool, Error> {
         let found = self.api(cluster).get_opt(&self.name()).await;
         match found.map_err(|error| self.failure(cluster, "read", error))? {
@@ -83,7 +86,7 @@ impl Record {
         }
     }
 
-    /// Writes it.
+    /// Writes the record.
     pub async fn write(&self, cluster: &Cluster, dry_run: bool) -> Result<(), Error> {
         let parameters = PatchParams { dry_run, ..PatchParams::apply(FIELD_MANAGER).force() };
         let written = self.api(cluster).patch(&self.name(), &parameters, &Patch::Apply(&self.0)).await;
@@ -92,15 +95,14 @@ impl Record {
     }
 }
 
-/// The volumes that were found, else what the spec says.
+/// Returns the volumes that were found, else the disks of the spec.
 fn disks(machine: &Machine, dependents: &[Dependent]) -> String {
-    let is_volume =
-        |dependent: &&Dependent| matches!(dependent.kind, Kind::PersistentVolumeClaim | Kind::DataVolume);
-    let volumes: Vec<String> = dependents.iter().filter(is_volume).map(ToString::to_string).collect();
+    let volumes: Vec<String> =
+        dependents.iter().filter(|dependent| dependent.kind.is_volume).map(ToString::to_string).collect();
     if !volumes.is_empty() {
         return volumes.join("\n");
     }
-    let template = machine.spec.template.iter().map(|template| format!("those of template {template}"));
+    let template = machine.spec.template.iter().map(|template| format!("disks of template {template}"));
     let own = machine.spec.disks.iter().map(|disk| disk.name.clone());
     template.chain(own).collect::<Vec<_>>().join("\n")
 }

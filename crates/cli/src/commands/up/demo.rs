@@ -1,4 +1,4 @@
-//! What a fresh `vitistack up` shows: a simulated datacenter, and the samples of the specification on it.
+//! The demo of a new `vitistack up`: a simulated datacenter and the samples.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
@@ -9,32 +9,32 @@ use serde_json::json;
 use snafu::{ResultExt, Snafu};
 use vitistack_types::{labels::SYSTEM_NAMESPACE, samples};
 
-use crate::kinds::{KnownKind, NameError};
+use crate::cluster::kinds::{KnownKind, NameError};
 
-/// The name under which objects are applied.
+/// The field manager of applied objects.
 pub const MANAGER: &str = "vitistack-up";
 
-/// The object that says that the samples were applied once: what a user deleted stays deleted.
-const MARK: &str = "vitistack-up";
+/// The ConfigMap that records that the samples were applied, so that objects a user deletes stay deleted.
+const MARKER: &str = "vitistack-up";
 
-/// The samples that need a cluster with KubeVirt, or a name that the demonstration has already.
-const NOT_SHOWN: [&str; 3] =
+/// Samples that require KubeVirt, or whose names the demo already uses.
+const EXCLUDED: [&str; 3] =
     ["machine-provider-kubevirt", "machine-provider-simulated", "machine-every-field"];
 
-/// Indicates that the samples could not be applied.
+/// Errors of applying the samples.
 #[derive(Debug, Snafu)]
 pub enum DemoError {
-    /// Indicates that a manifest is not readable.
-    #[snafu(display("failed to read the sample {name:?}: {source}"))]
+    /// The manifest cannot be parsed.
+    #[snafu(display("failed to parse sample {name:?}: {source}"))]
     ReadSample {
         name: String,
         #[snafu(source(from(serde_saphyr::Error, Box::new)))]
         source: Box<serde_saphyr::Error>,
     },
-    /// Indicates that a sample is of a kind that nobody knows.
+    /// The kind is unknown.
     #[snafu(display("{source}"))]
     FindKind { source: NameError },
-    /// Indicates that the API refused an object.
+    /// The API rejected an object.
     #[snafu(display("failed to apply {name:?}: {}", vitistack_clients::kubernetes::explain(source)))]
     ApplyObject {
         name: String,
@@ -43,7 +43,7 @@ pub enum DemoError {
     },
 }
 
-/// Makes the namespace of the platform.
+/// Creates the namespace of the operators.
 pub async fn prepare(client: &Client) -> Result<(), DemoError> {
     let api: Api<Namespace> = Api::all(client.clone());
     let namespace =
@@ -54,16 +54,17 @@ pub async fn prepare(client: &Client) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Applies the samples, unless that was done before. Says whether it did.
-pub async fn show(client: &Client) -> Result<bool, DemoError> {
-    let marks: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
-    if marks.get_opt(MARK).await.context(ApplyObjectSnafu { name: MARK })?.is_some() {
+/// Applies the samples, unless this was done before. Returns whether they were applied.
+pub async fn apply(client: &Client) -> Result<bool, DemoError> {
+    let markers: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    if markers.get_opt(MARKER).await.context(ApplyObjectSnafu { name: MARKER })?.is_some() {
         return Ok(false);
     }
+
     for object in objects()? {
         let name = object.name_any();
-        let word = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
-        let kind = KnownKind::find(&word).context(FindKindSnafu)?;
+        let kind = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
+        let kind = KnownKind::find(&kind).context(FindKindSnafu)?;
         let api: Api<DynamicObject> = match object.namespace() {
             Some(namespace) if kind.is_namespaced => {
                 Api::namespaced_with(client.clone(), &namespace, &kind.resource)
@@ -75,20 +76,21 @@ pub async fn show(client: &Client) -> Result<bool, DemoError> {
             .await
             .context(ApplyObjectSnafu { name: &name })?;
     }
-    let mark = ConfigMap {
-        metadata: kube::core::ObjectMeta { name: Some(MARK.to_owned()), ..Default::default() },
+
+    let marker = ConfigMap {
+        metadata: kube::core::ObjectMeta { name: Some(MARKER.to_owned()), ..Default::default() },
         ..ConfigMap::default()
     };
-    marks.create(&PostParams::default(), &mark).await.context(ApplyObjectSnafu { name: MARK })?;
+    markers.create(&PostParams::default(), &marker).await.context(ApplyObjectSnafu { name: MARKER })?;
     Ok(true)
 }
 
-/// Everything that is shown, in an order in which it can be applied.
+/// Returns the objects of the demo, in an order in which they can be applied.
 fn objects() -> Result<Vec<DynamicObject>, DemoError> {
-    let shown = samples().iter().filter(|sample| !NOT_SHOWN.contains(&sample.name));
+    let samples = samples().iter().filter(|sample| !EXCLUDED.contains(&sample.name));
     let manifests = [("demo", include_str!("demo.yaml"))]
         .into_iter()
-        .chain(shown.map(|sample| (sample.name, sample.manifest)));
+        .chain(samples.map(|sample| (sample.name, sample.manifest)));
     let mut objects = Vec::new();
     for (name, manifest) in manifests {
         let documents: Vec<DynamicObject> =

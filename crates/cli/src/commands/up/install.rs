@@ -1,4 +1,4 @@
-//! The definitions in a cluster: whether they are there, and putting them there.
+//! Checks and installs the CRDs.
 
 use std::time::Duration;
 
@@ -10,69 +10,67 @@ use kube::{
 };
 use snafu::{ResultExt, Snafu};
 use vitistack_clients::kubernetes::explain;
-use vitistack_types::definitions as known;
+use vitistack_types::definitions;
 
 use crate::manifests;
 
-/// The name under which definitions are applied, the same as kubectl's so that either may do it.
+/// The field manager of CRDs: that of kubectl, so that either can update them.
 const MANAGER: &str = "kubectl";
 
 /// How long a server may take to serve a new kind.
-const SERVED_WITHIN: Duration = Duration::from_secs(30);
+const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Indicates that the definitions are not there.
+/// Errors of checking and installing CRDs.
 #[derive(Debug, Snafu)]
 pub enum InstallError {
-    /// Indicates that the cluster could not be asked.
-    #[snafu(display(
-        "failed to list the definitions of the cluster: {}; check --kubeconfig",
-        explain(source)
-    ))]
-    ListDefinitions {
+    /// The CRDs cannot be listed.
+    #[snafu(display("failed to list the CRDs of the cluster: {}; check --kubeconfig", explain(source)))]
+    ListCrds {
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    /// Indicates that a definition could not be made.
+    /// A CRD cannot be generated.
     #[snafu(display("{source}"))]
-    MakeDefinition { source: manifests::Error },
-    /// Indicates that the cluster refused a definition.
+    GenerateCrd { source: manifests::Error },
+    /// The cluster rejected a CRD.
     #[snafu(display(
-        "failed to install {name}: {}; whoever installs needs the right to patch customresourcedefinitions",
+        "failed to install CRD {name}: {}; permission to patch customresourcedefinitions is required",
         explain(source)
     ))]
-    ApplyDefinition {
+    ApplyCrd {
         name: String,
         #[snafu(source(from(kube::Error, Box::new)))]
         source: Box<kube::Error>,
     },
-    /// Indicates that the cluster took a definition and does not serve it.
-    #[snafu(display("the cluster does not serve {name} after {} s: see kubectl describe crd {name}", SERVED_WITHIN.as_secs()))]
+    /// The cluster accepted a CRD but does not serve it.
+    #[snafu(display("CRD {name} is not served after {} s: see \"kubectl describe crd {name}\"", ESTABLISH_TIMEOUT.as_secs()))]
     ServeKind { name: String },
 }
 
-/// The definitions that a cluster lacks; none if it has all.
+/// Returns the CRDs that a cluster lacks; `None` if it has all.
 pub async fn missing(client: &Client) -> Result<Option<Vec<String>>, InstallError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let there = api.list_metadata(&ListParams::default()).await.context(ListDefinitionsSnafu)?;
-    let is_there = |name: &String| there.iter().any(|definition| definition.name_any() == *name);
+    let existing = api.list_metadata(&ListParams::default()).await.context(ListCrdsSnafu)?;
+    let exists = |name: &String| existing.iter().any(|definition| definition.name_any() == *name);
     let missing: Vec<String> =
-        known().iter().map(ResourceExt::name_any).filter(|name| !is_there(name)).collect();
+        definitions().iter().map(ResourceExt::name_any).filter(|name| !exists(name)).collect();
     Ok((!missing.is_empty()).then_some(missing))
 }
 
-/// Installs the definitions and waits until they are served.
-pub async fn definitions(client: &Client) -> Result<(), InstallError> {
+/// Installs the CRDs and waits until they are served.
+pub async fn install(client: &Client) -> Result<(), InstallError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for definition in known() {
+    for definition in definitions() {
         let name = definition.name_any();
-        let definition = manifests::definition(&definition).context(MakeDefinitionSnafu)?;
+        let definition = manifests::crd_value(&definition).context(GenerateCrdSnafu)?;
         api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&definition))
             .await
-            .context(ApplyDefinitionSnafu { name: &name })?;
+            .context(ApplyCrdSnafu { name: &name })?;
     }
-    for name in known().iter().map(ResourceExt::name_any) {
+
+    for name in definitions().iter().map(ResourceExt::name_any) {
         let served = await_condition(api.clone(), &name, is_crd_established());
-        if !matches!(tokio::time::timeout(SERVED_WITHIN, served).await, Ok(Ok(_))) {
+        if !matches!(tokio::time::timeout(ESTABLISH_TIMEOUT, served).await, Ok(Ok(_))) {
             return ServeKindSnafu { name }.fail();
         }
     }

@@ -1,5 +1,5 @@
-//! The leases of operators that live and die with their API: `vitistack up` holds them without renewing, so that whoever
-//! looks sees who acts, and a `vitistack run` beside it stands by.
+//! The leases of the operators of `vitistack up`. It holds them without renewing them, so that `vitistack doctor` shows the
+//! leader and a concurrent `vitistack run` stands by.
 
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{
@@ -7,48 +7,47 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
-use vitistack_controller::operators::Operator;
-use vitistack_types::labels::SYSTEM_NAMESPACE;
+use vitistack_types::{OperatorName, labels::SYSTEM_NAMESPACE};
 
 use super::demo::{DemoError, MANAGER};
 
-/// Who acts.
+/// The holder of the leases.
 const HOLDER: &str = "vitistack up";
 
-/// Longer than any process lives. A renewal every few seconds would say nothing more: the API answers only while the
-/// operators run, and whoever serves the same data next, with operators or without, gives back what a killed one left.
-const FOR_EVER: i32 = i32::MAX;
+/// The leases do not expire. Renewing them is not needed: the API is available only while the operators are running, and
+/// the next process that serves the same data releases the leases of one that was killed.
+const DURATION: i32 = i32::MAX;
 
 fn leases(client: &Client) -> Api<Lease> {
     Api::namespaced(client.clone(), SYSTEM_NAMESPACE)
 }
 
-/// Takes the leases of all operators.
-pub async fn take(client: &Client) -> Result<(), DemoError> {
+/// Acquires the leases of all operators.
+pub async fn acquire(client: &Client) -> Result<(), DemoError> {
     let now = format!("{:.6}", Timestamp::now());
-    for operator in Operator::ALL {
-        let name = operator.name();
+    for operator in OperatorName::all() {
+        let name = operator.lease();
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": name },
-            "spec": { "holderIdentity": HOLDER, "leaseDurationSeconds": FOR_EVER, "acquireTime": now, "renewTime": now },
+            "spec": { "holderIdentity": HOLDER, "leaseDurationSeconds": DURATION, "acquireTime": now, "renewTime": now },
         });
         leases(client)
-            .patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&lease))
+            .patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&lease))
             .await
-            .map_err(|source| DemoError::ApplyObject { name: name.to_owned(), source: Box::new(source) })?;
+            .map_err(|source| DemoError::ApplyObject { name: name.clone(), source: Box::new(source) })?;
     }
     Ok(())
 }
 
-/// Gives back those that `vitistack up` has or left behind; what somebody else holds stays.
-pub async fn give_back(client: &Client) {
+/// Releases the leases that this or an earlier `vitistack up` holds. Those of other holders stay.
+pub async fn release(client: &Client) {
     let leases = leases(client);
-    for operator in Operator::ALL {
-        let name = operator.name();
-        // Neither a start nor an end is held up by this.
-        let Ok(Some(lease)) = leases.get_opt(name).await else { continue };
+    for operator in OperatorName::all() {
+        let name = operator.lease();
+        // Errors are ignored: they must not prevent a start or a stop.
+        let Ok(Some(lease)) = leases.get_opt(&name).await else { continue };
         if lease.spec.and_then(|spec| spec.holder_identity).as_deref() == Some(HOLDER) {
-            let _ = leases.delete(name, &DeleteParams::default()).await;
+            let _ = leases.delete(&name, &DeleteParams::default()).await;
         }
     }
 }

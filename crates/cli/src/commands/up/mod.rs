@@ -1,4 +1,4 @@
-//! Everything on one machine: the control plane, the operators, and a simulated datacenter to look at.
+//! Runs the control plane, the operators and a simulated datacenter in one process.
 
 mod demo;
 mod install;
@@ -6,7 +6,6 @@ pub(super) mod leases;
 mod progress;
 
 use std::{
-    collections::BTreeSet,
     fs::OpenOptions,
     io,
     net::{SocketAddr, TcpListener},
@@ -19,30 +18,41 @@ use kube::Client;
 use snafu::{ResultExt, Snafu};
 use tokio_util::sync::CancellationToken;
 use vitistack_apiserver::{ServeError, ServeOptions, Serving, serve};
-use vitistack_controller::operators::{self, Operator, Options};
+use vitistack_controller::operators::{self, Options};
+use vitistack_machine::BackendContext;
 use vitistack_runtime::{
-    KitArgs, Process, StartError,
+    OperatorArgs, Process, StartError,
     args::BindAddress,
     client_from, shutdown,
     shutdown::ShutdownError,
     telemetry::{Telemetry, TelemetryError},
 };
-use vitistack_types::labels::SYSTEM_NAMESPACE;
+use vitistack_types::{OperatorName, labels::SYSTEM_NAMESPACE};
 
-use super::{Ending, apiserver::loopback, run::stores};
-use crate::output::Console;
+use super::{Ending, apiserver::loopback};
+use crate::printing::Console;
 
-/// Where to run, and on what.
+/// The arguments of `vitistack up`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  vitistack up\n  vitistack up --empty --data-dir /srv/vitistack --listen 127.0.0.1:6443\n  vitistack up --kubeconfig ~/.kube/config --install-crds\n\nIn another terminal:\n  export KUBECONFIG=.vitistack/kubeconfig\n  kubectl get machines -A"
-)]
+#[command(after_help = "Examples:
+  # Start a control plane with a simulated datacenter
+  vitistack up
+
+  # Use it in another terminal
+  export KUBECONFIG=.vitistack/kubeconfig
+  kubectl get machines -A
+
+  # Start an empty control plane at a fixed address
+  vitistack up --empty --data-dir /srv/vitistack --listen 127.0.0.1:6443
+
+  # Run the operators on an existing cluster
+  vitistack up --kubeconfig ~/.kube/config --install-crds")]
 pub struct UpArgs {
-    /// Directory for everything that is kept: objects, kubeconfig, log
+    /// Directory for objects, kubeconfig and log
     #[arg(long, value_name = "DIRECTORY", default_value = ".vitistack")]
     data_dir: PathBuf,
 
-    /// Address of the Kubernetes API, on loopback; port 0 takes a free one
+    /// Loopback address of the Kubernetes API; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = loopback, conflicts_with = "kubeconfig")]
     listen: SocketAddr,
 
@@ -50,104 +60,106 @@ pub struct UpArgs {
     #[arg(long, conflicts_with = "kubeconfig")]
     empty: bool,
 
-    /// Work on this cluster instead of the control plane that comes along
+    /// Run the operators on the cluster of this kubeconfig, without a control plane
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// Install the definitions into the cluster of --kubeconfig first
+    /// Install the CRDs in the cluster of --kubeconfig first
     #[arg(long, requires = "kubeconfig")]
     install_crds: bool,
 }
 
-/// Indicates that the platform does not run.
+/// Errors of `vitistack up`.
 #[derive(Debug, Snafu)]
 pub enum UpError {
-    /// Indicates that the control plane did not start.
+    /// The control plane cannot be started.
     #[snafu(display("{source}"), context(false))]
     Serve { source: ServeError },
-    /// Indicates that the operators did not start.
+    /// The operators cannot be started.
     #[snafu(display("{source}"), context(false))]
     Start { source: StartError },
-    /// Indicates that the log cannot be written.
-    #[snafu(display("failed to write the log {}: {source}; give --data-dir a directory that you may write", path.display()))]
+    /// The log cannot be opened.
+    #[snafu(display("failed to open log {}: {source}; set --data-dir to a writable directory", path.display()))]
     OpenLog { path: PathBuf, source: io::Error },
-    /// Indicates that nothing can be logged.
+    /// Telemetry cannot be started.
     #[snafu(display("{source}"), context(false))]
     StartTelemetry { source: TelemetryError },
-    /// Indicates that the end of the process could not be listened for.
+    /// Signals cannot be handled.
     #[snafu(display("{source}"), context(false))]
-    ListenForEnd { source: ShutdownError },
-    /// Indicates that the definitions are missing or could not be installed.
+    HandleSignals { source: ShutdownError },
+    /// The CRDs cannot be listed or installed.
     #[snafu(display("{source}"), context(false))]
     Install { source: install::InstallError },
-    /// Indicates that the samples could not be applied.
+    /// The samples cannot be applied.
     #[snafu(display("{source}"), context(false))]
-    Show { source: demo::DemoError },
-    /// Indicates that the output is closed or full.
+    ApplySamples { source: demo::DemoError },
+    /// The output is closed or full.
     #[snafu(display("failed to write the output: {source}"), context(false))]
     WriteOutput { source: io::Error },
 }
 
-/// The file of the data directory that says where the API was the last time.
-const ADDRESS: &str = "address";
+/// The file in the data directory with the last address of the API.
+const ADDRESS_FILE: &str = "address";
 
-/// The settings of operators, at their defaults.
+/// The default settings of the operators.
 #[derive(Parser)]
 struct Defaults {
     #[command(flatten)]
-    kit: KitArgs,
+    kit: OperatorArgs,
 }
 
-/// Settings for operators that run for one person at a terminal: nothing listens, and only a shared cluster has replicas
-/// to agree with.
-fn settings(arguments: &UpArgs) -> KitArgs {
+/// Returns the settings of the operators for interactive use: no servers, and leader election only on a shared cluster.
+fn settings(arguments: &UpArgs) -> OperatorArgs {
     let mut kit = Defaults::parse_from(["vitistack up"]).kit;
     kit.kubeconfig.clone_from(&arguments.kubeconfig);
-    kit.metrics_bind_address = BindAddress::Off;
-    kit.health_probe_bind_address = BindAddress::Off;
+    kit.metrics_bind_address = Some(BindAddress::Off);
+    kit.health_probe_bind_address = Some(BindAddress::Off);
+    kit.namespaces = None;
     kit.metrics_secure = Some(false);
     kit.leader_election = arguments.kubeconfig.is_some();
     kit.namespace = Some(SYSTEM_NAMESPACE.to_owned());
     kit
 }
 
-/// Runs until the process is told to end.
+/// Runs until the process is interrupted.
 pub async fn run(arguments: &UpArgs, console: &mut Console<'_>) -> Result<Ending, UpError> {
     let end = shutdown::on_signal()?;
     let kit = settings(arguments);
+
     let serving = if arguments.kubeconfig.is_none() {
         let data_dir = Some(arguments.data_dir.clone());
-        let (listen, taken) = listen(arguments);
+        let (listen, in_use) = listen(arguments);
         let serving = serve(ServeOptions { listen, data_dir, kubeconfig: None }).await?;
-        if let Some(taken) = taken {
-            let text = "where the API was the last time, is taken: it has another port now";
-            writeln!(console.errors, "{taken}, {text}")?;
+        if let Some(in_use) = in_use {
+            writeln!(console.errors, "port of the last start is in use ({in_use}): using another port")?;
         }
         Some(serving)
     } else {
         None
     };
+
     let telemetry = start_log(&arguments.data_dir, &kit)?;
     if let Some(serving) = &serving {
-        std::fs::write(arguments.data_dir.join(ADDRESS), serving.address.to_string())?;
+        std::fs::write(arguments.data_dir.join(ADDRESS_FILE), serving.address.to_string())?;
     }
     let client = match &serving {
         Some(serving) => Client::new(serving.server.service(), "default"),
         None => client_from(&kit).await?,
     };
+
     let ended = work(arguments, console, kit, client.clone(), serving.as_ref(), end).await;
     if let Some(serving) = serving {
-        leases::give_back(&client).await;
+        leases::release(&client).await;
         serving.stop().await;
     }
     telemetry.finish().await;
     ended
 }
 
-/// Where to listen: where nobody said otherwise, on the port of the last time, which may be written down elsewhere; with
-/// that port if somebody else has it.
+/// Returns the address to listen on: by default that of the last start, since a kubeconfig may have been copied. If that
+/// port is in use, it is returned too.
 fn listen(arguments: &UpArgs) -> (SocketAddr, Option<SocketAddr>) {
-    let last = std::fs::read_to_string(arguments.data_dir.join(ADDRESS));
+    let last = std::fs::read_to_string(arguments.data_dir.join(ADDRESS_FILE));
     let last = last.ok().and_then(|text| text.trim().parse::<SocketAddr>().ok());
     let Some(last) = last.filter(|last| arguments.listen.port() == 0 && last.ip() == arguments.listen.ip())
     else {
@@ -159,18 +171,19 @@ fn listen(arguments: &UpArgs) -> (SocketAddr, Option<SocketAddr>) {
     }
 }
 
-/// The log goes to a file: the terminal is for what a person wants to read.
-fn start_log(data_dir: &Path, kit: &KitArgs) -> Result<Telemetry, UpError> {
+/// Starts logging to a file; the terminal shows results only.
+fn start_log(data_dir: &Path, kit: &OperatorArgs) -> Result<Telemetry, UpError> {
     let path = data_dir.join("vitistack.log");
     let opened = std::fs::create_dir_all(data_dir)
         .and_then(|()| OpenOptions::new().create(true).append(true).mode(0o600).open(&path));
     Ok(Telemetry::start_to(kit, true, opened.context(OpenLogSnafu { path })?)?)
 }
 
+/// Runs the operators until `end`.
 async fn work(
     arguments: &UpArgs,
     console: &mut Console<'_>,
-    kit: KitArgs,
+    kit: OperatorArgs,
     client: Client,
     serving: Option<&Serving>,
     end: CancellationToken,
@@ -178,42 +191,45 @@ async fn work(
     writeln!(console.output, "VitiStack {}", env!("CARGO_PKG_VERSION"))?;
     let is_own = serving.is_some();
     if is_own || arguments.install_crds {
-        install::definitions(&client).await?;
+        install::install(&client).await?;
     } else if let Some(missing) = install::missing(&client).await? {
-        return tell_missing(&missing, arguments, console);
+        return report_missing(&missing, arguments, console);
     }
     demo::prepare(&client).await?;
-    let names: Vec<&str> = Operator::ALL.into_iter().map(Operator::word).collect();
+
+    let names: Vec<&str> = OperatorName::all().map(OperatorName::as_str).collect();
     let control_plane = match serving {
-        Some(serving) => format!("https://{}, kept in {}", serving.address, arguments.data_dir.display()),
-        None => format!("the cluster of {}", kubeconfig(arguments).display()),
+        Some(serving) => format!("https://{}, data in {}", serving.address, arguments.data_dir.display()),
+        None => format!("cluster of {}", kubeconfig(arguments).display()),
     };
     writeln!(console.output, "  control plane  {control_plane}")?;
     writeln!(console.output, "  operators      {}\n", names.join(", "))?;
     console.output.flush()?;
+
     let options = Options {
-        operators: Operator::ALL.into_iter().collect::<BTreeSet<_>>(),
-        stores: stores(&client, SYSTEM_NAMESPACE),
+        operators: OperatorName::all().collect(),
+        context: BackendContext::in_cluster(client.clone(), SYSTEM_NAMESPACE, kit.watched_namespaces()),
         is_own_cluster_offered: !is_own,
     };
     if is_own {
-        leases::take(&client).await?;
+        leases::acquire(&client).await?;
     }
     let mut process = Process::new(kit, client.clone());
-    operators::add(&mut process, &client, &options);
+    operators::add(&mut process, &options);
     let running = tokio::spawn(process.run(end.clone()));
+
     if is_own && !arguments.empty {
-        let is_new = demo::show(&client).await?;
+        let is_new = demo::apply(&client).await?;
         tokio::select! {
-            told = progress::tell(&client, is_new, console) => told?,
+            shown = progress::show(&client, is_new, console) => shown?,
             () = end.cancelled() => {}
         }
     }
     if !end.is_cancelled() {
-        tell_ready(arguments, console)?;
+        print_usage(arguments, console)?;
     }
     end.cancelled().await;
-    // A panic in there was told by its own task.
+    // A panic was reported by the task itself.
     if let Ok(ended) = running.await {
         ended?;
     }
@@ -221,28 +237,31 @@ async fn work(
     Ok(Ending::Done)
 }
 
+/// Returns the path of the kubeconfig.
 fn kubeconfig(arguments: &UpArgs) -> PathBuf {
     arguments.kubeconfig.clone().unwrap_or_else(|| arguments.data_dir.join("kubeconfig"))
 }
 
-fn tell_missing(
+/// Reports the CRDs that the cluster lacks.
+fn report_missing(
     missing: &[String],
     arguments: &UpArgs,
     console: &mut Console<'_>,
 ) -> Result<Ending, UpError> {
-    writeln!(console.output, "\nThe cluster of {} lacks:", kubeconfig(arguments).display())?;
+    writeln!(console.output, "\nCRDs not found in the cluster of {}:", kubeconfig(arguments).display())?;
     for name in missing {
-        writeln!(console.output, "  CustomResourceDefinition {name}")?;
+        writeln!(console.output, "  {name}")?;
     }
-    writeln!(console.output, "\nNothing was changed. Add --install-crds to install them and start.")?;
+    writeln!(console.output, "\nNothing was changed. Use --install-crds to install the CRDs and start.")?;
     Ok(Ending::Change)
 }
 
-fn tell_ready(arguments: &UpArgs, console: &mut Console<'_>) -> Result<(), UpError> {
+/// Prints how to use the control plane.
+fn print_usage(arguments: &UpArgs, console: &mut Console<'_>) -> Result<(), UpError> {
     let path = kubeconfig(arguments);
     let path = std::path::absolute(&path).unwrap_or(path);
     writeln!(console.output, "\n  export KUBECONFIG='{}'\n\nTry in another terminal:", path.display())?;
-    let tries = if arguments.empty || arguments.kubeconfig.is_some() {
+    let commands = if arguments.empty || arguments.kubeconfig.is_some() {
         [
             "vitistack samples machine-basic | kubectl apply -f -",
             "kubectl get vitistack -A",
@@ -251,10 +270,10 @@ fn tell_ready(arguments: &UpArgs, console: &mut Console<'_>) -> Result<(), UpErr
     } else {
         ["kubectl get machines -A", "vitistack describe datacenter/local", "vitistack why machine/web-1"]
     };
-    for each in tries {
-        writeln!(console.output, "  {each}")?;
+    for command in commands {
+        writeln!(console.output, "  {command}")?;
     }
-    writeln!(console.output, "\nCtrl-C stops it.")?;
+    writeln!(console.output, "\nPress Ctrl-C to stop.")?;
     console.output.flush()?;
     Ok(())
 }

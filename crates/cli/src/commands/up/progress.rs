@@ -1,4 +1,4 @@
-//! How far the samples are, while it starts: a bar on a terminal, plain lines elsewhere.
+//! The progress of starting the samples: a bar on a terminal, lines elsewhere.
 
 use std::{
     collections::BTreeMap,
@@ -8,47 +8,51 @@ use std::{
 
 use futures::StreamExt;
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
     runtime::watcher::{self, watcher},
 };
-use vitistack_types::v1alpha1::{Machine, MachinePhase};
+use vitistack_types::{
+    ObjectName,
+    v1alpha1::{Machine, MachinePhase},
+};
 
-use crate::output::Console;
+use crate::printing::{Console, write_line};
 
-/// Width of the bar.
+/// The width of the bar.
 const WIDTH: usize = 30;
 
-/// Beyond this nobody waits any more: what is not Running by then says why itself.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long to wait for the machines. The status of those that are not running by then states the cause.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Tells until every machine runs. Where the samples were there before, nobody waits for what was not running then.
-pub async fn tell(client: &Client, is_new: bool, console: &mut Console<'_>) -> io::Result<()> {
-    let began = Instant::now();
+/// Shows the progress until every machine is running. If the samples existed before, it does not wait.
+pub async fn show(client: &Client, is_new: bool, console: &mut Console<'_>) -> io::Result<()> {
+    let started = Instant::now();
     let machines: Api<Machine> = Api::all(client.clone());
     let mut events = watcher(machines, watcher::Config::default()).boxed();
-    let mut phases: BTreeMap<String, Option<MachinePhase>> = BTreeMap::new();
+    let mut phases: BTreeMap<ObjectName, Option<MachinePhase>> = BTreeMap::new();
     let mut is_listed = false;
-    while began.elapsed() < PATIENCE {
-        let patience = PATIENCE.saturating_sub(began.elapsed());
-        let Ok(Some(Ok(event))) = tokio::time::timeout(patience, events.next()).await else { break };
-        let name =
-            |machine: &Machine| format!("{}/{}", machine.namespace().unwrap_or_default(), machine.name_any());
+
+    while started.elapsed() < TIMEOUT {
+        let remaining = TIMEOUT.saturating_sub(started.elapsed());
+        let Ok(Some(Ok(event))) = tokio::time::timeout(remaining, events.next()).await else { break };
         match event {
             watcher::Event::Init => phases.clear(),
             watcher::Event::InitDone => is_listed = true,
             watcher::Event::InitApply(machine) | watcher::Event::Apply(machine) => {
                 let phase = machine.status.as_ref().and_then(|status| status.phase);
-                let before = phases.insert(name(&machine), phase);
+                let before = phases.insert(ObjectName::of(&machine), phase);
                 if !console.terminal.is_terminal && before != Some(phase) && phase.is_some() && is_listed {
                     let phase = phase.map(|phase| format!("{phase:?}")).unwrap_or_default();
-                    writeln!(console.output, "  {:<24} {phase}", name(&machine))?;
+                    let name = ObjectName::of(&machine).to_string();
+                    write_line(console.output, format_args!("  {name:<24} {phase}"))?;
                 }
             }
             watcher::Event::Delete(machine) => {
-                phases.remove(&name(&machine));
+                phases.remove(&ObjectName::of(&machine));
             }
         }
-        let running = phases.values().filter(|phase| **phase == Some(MachinePhase::Running)).count();
+
+        let running = running(&phases);
         if is_listed {
             draw(console, running, phases.len())?;
             if running == phases.len() || !is_new {
@@ -56,19 +60,31 @@ pub async fn tell(client: &Client, is_new: bool, console: &mut Console<'_>) -> i
             }
         }
     }
-    let running = phases.values().filter(|phase| **phase == Some(MachinePhase::Running)).count();
+
+    let running = running(&phases);
     if console.terminal.is_terminal {
         write!(console.output, "\r\x1b[K")?;
     }
-    let after = if is_new { format!(" after {:.1} s", began.elapsed().as_secs_f64()) } else { String::new() };
-    writeln!(console.output, "{running} of {} machines run{after}.", phases.len())?;
+    let after =
+        if is_new { format!(" after {:.1} s", started.elapsed().as_secs_f64()) } else { String::new() };
+    let count = match phases.len() {
+        all if all == running => format!("All {all} machines"),
+        all => format!("{running} of {all} machines"),
+    };
+    writeln!(console.output, "{count} running{after}.")?;
     console.output.flush()
 }
 
+/// Returns the number of running machines.
+fn running(phases: &BTreeMap<ObjectName, Option<MachinePhase>>) -> usize {
+    phases.values().filter(|phase| **phase == Some(MachinePhase::Running)).count()
+}
+
+/// Draws the bar, on a terminal.
 fn draw(console: &mut Console<'_>, running: usize, all: usize) -> io::Result<()> {
     if console.terminal.is_terminal {
         let filled = WIDTH * running / all.max(1);
-        let bar: String = (0..WIDTH).map(|place| if place < filled { '#' } else { '.' }).collect();
+        let bar: String = (0..WIDTH).map(|index| if index < filled { '#' } else { '.' }).collect();
         write!(console.output, "\r\x1b[K  machines [{bar}] {running}/{all} Running")?;
     }
     console.output.flush()

@@ -1,4 +1,4 @@
-//! A real cluster with KubeVirt's own programs, and the operator as a process with exactly the rights that its roles give.
+//! A real cluster with KubeVirt's own programs, and the operator as a process with exactly the permissions of its roles.
 
 use std::{
     path::Path,
@@ -20,7 +20,7 @@ use vitistack_testkit::{AuditedRequest, Guarded, KubeServer, Options, User};
 /// Longest wait for anything. Reached only when something is broken.
 pub const LIMIT: Duration = Duration::from_mins(3);
 
-/// The users as whom replicas of the operator run: one each, so that the audit log tells them apart.
+/// The users as whom replicas of the operator run: one each, so that the audit log distinguishes them.
 pub const OPERATORS: [&str; 3] = ["operator-a", "operator-b", "operator-c"];
 
 /// The users as whom the operator works on clusters that it has a kubeconfig for.
@@ -35,18 +35,18 @@ pub struct Bed {
     pub client: Client,
 }
 
-/// Waits until `look` finds something; `tell` says what is known if it never does.
+/// Waits until `look` returns a value; `describe` is the state for the message of a timeout.
 pub async fn eventually<T>(
     what: &str,
     look: impl AsyncFn() -> Option<T>,
-    tell: impl AsyncFn() -> String,
+    describe: impl AsyncFn() -> String,
 ) -> T {
     let limit = Instant::now() + LIMIT;
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < limit, "waited too long for {what}:\n{}", tell().await);
+        assert!(Instant::now() < limit, "waited too long for {what}:\n{}", describe().await);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -67,8 +67,9 @@ impl Bed {
         bed.kubectl_apply(&printed(&["crds"]));
         bed.kubectl_apply(&printed(&["rbac"]));
         bed.kubectl(&["wait", "crd", "--all", "--for=condition=Established", "--timeout=120s"]);
-        bed.bind("vitistack-operator-kit", None, &OPERATORS).await;
-        bed.bind("vitistack-operator-kubevirt", None, &OPERATORS).await;
+        for role in ["kit", "kit-cluster", "kubevirt", "kubevirt-cluster"] {
+            bed.bind(&format!("vitistack-operator-{role}"), None, &OPERATORS).await;
+        }
         bed.bind("vitistack-operator-kit-own-namespace", Some(HOME), &OPERATORS).await;
         bed
     }
@@ -95,8 +96,8 @@ impl Bed {
 
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         let output = self.server.kubectl(arguments).unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "kubectl {}: {told}", arguments.join(" "));
+        let report = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {}: {report}", arguments.join(" "));
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -183,8 +184,8 @@ impl Bed {
         look: impl Fn(&DynamicObject) -> Option<T>,
     ) -> T {
         let find = async || look(&self.find(kind, namespace, name).await?);
-        let tell = async || text(&self.find(kind, namespace, name).await);
-        eventually(&format!("{kind} {namespace}/{name}: {what}"), find, tell).await
+        let describe = async || text(&self.find(kind, namespace, name).await);
+        eventually(&format!("{kind} {namespace}/{name}: {what}"), find, describe).await
     }
 
     /// Waits until the Machine says of its present generation that it is ready, for this reason.
@@ -199,11 +200,11 @@ impl Bed {
 
     /// Waits until the Machine's Ready condition is false for this reason and says this, and returns what
     /// `kubectl describe` shows of it.
-    pub async fn refused(&self, namespace: &str, name: &str, reason: &str, words: &str) -> String {
-        self.until("Machine", namespace, name, &format!("{reason}: {words}"), |machine| {
+    pub async fn refused(&self, namespace: &str, name: &str, reason: &str, text: &str) -> String {
+        self.until("Machine", namespace, name, &format!("{reason}: {text}"), |machine| {
             let ready = condition(machine, "Ready")?;
             let message = ready["message"].as_str()?;
-            (ready["status"] == "False" && ready["reason"] == reason && message.contains(words)).then_some(())
+            (ready["status"] == "False" && ready["reason"] == reason && message.contains(text)).then_some(())
         })
         .await;
         self.described(namespace, name)
@@ -214,7 +215,7 @@ impl Bed {
         let all = self.kubectl(&["describe", "machine", "-n", namespace, name]);
         let wanted = ["Message:", "Reason:", "Status:", "Type:"];
         let status = all.split("\nStatus:").nth(1).unwrap_or_default();
-        let mut told = vec![format!("$ kubectl describe machine {name}")];
+        let mut report = vec![format!("$ kubectl describe machine {name}")];
         for block in status.split("Last Transition Time:").skip(1) {
             let block = block.split("Identity:").next().unwrap_or_default();
             let lines: Vec<&str> = block
@@ -223,21 +224,21 @@ impl Bed {
                 .filter(|line| wanted.iter().any(|word| line.starts_with(word)))
                 .collect();
             if lines.iter().any(|line| line.starts_with("Type:") && line.ends_with(" Ready")) {
-                told.extend(
+                report.extend(
                     lines.into_iter().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")),
                 );
             }
         }
         let phase = status.lines().map(str::trim).find(|line| line.starts_with("Phase:"));
-        told.extend(phase.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")));
-        told.join("\n")
+        report.extend(phase.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")));
+        report.join("\n")
     }
 
-    /// Waits until a quota counts.
+    /// Waits until a quota takes effect.
     pub async fn until_quota(&self, quota: &DynamicObject) {
         let (namespace, name) = (quota.namespace().unwrap(), quota.name_any());
         let counts = async || {
-            let told = self.kubectl(&[
+            let report = self.kubectl(&[
                 "get",
                 "resourcequota",
                 "-n",
@@ -246,25 +247,25 @@ impl Bed {
                 "-o",
                 "jsonpath={.status.hard}",
             ]);
-            (!told.is_empty()).then_some(())
+            (!report.is_empty()).then_some(())
         };
-        eventually("the quota to count", counts, async || String::new()).await;
+        eventually("the quota to take effect", counts, async || String::new()).await;
     }
 
     pub async fn await_gone(&self, kind: &str, namespace: &str, name: &str) {
         let gone = async || self.find(kind, namespace, name).await.is_none().then_some(());
-        let tell = async || text(&self.find(kind, namespace, name).await);
-        eventually(&format!("{kind} {namespace}/{name} to be gone"), gone, tell).await;
+        let describe = async || text(&self.find(kind, namespace, name).await);
+        eventually(&format!("{kind} {namespace}/{name} to be gone"), gone, describe).await;
     }
 
     /// Waits until nothing of a kind is left in a namespace.
     pub async fn await_none(&self, kind: &str, namespace: &str) {
         let none = async || (self.count(kind, namespace).await == 0).then_some(());
-        let tell = async || self.kubectl(&["get", kind, "-n", namespace]);
-        eventually(&format!("no {kind} in {namespace}"), none, tell).await;
+        let describe = async || self.kubectl(&["get", kind, "-n", namespace]);
+        eventually(&format!("no {kind} in {namespace}"), none, describe).await;
     }
 
-    /// What these users asked of the server, without leases and Events.
+    /// Returns the requests of these users, without leases and Events.
     pub fn asked_by(&self, users: &[&str]) -> Vec<AuditedRequest> {
         let is_counted = |request: &AuditedRequest| {
             users.contains(&request.user.as_str())
@@ -283,7 +284,7 @@ impl Bed {
             ("METRICS_BIND_ADDRESS", "127.0.0.1:0"),
             ("HEALTH_PROBE_BIND_ADDRESS", "127.0.0.1:0"),
             ("LOG_FORMAT", "json"),
-            // So long that everything below happens because something changed, and not because it was looked at again.
+            // Long enough that every reconcile is caused by a change, not by the resync.
             ("RECONCILE_INTERVAL", "10m"),
         ];
         let variables = all.iter().chain(settings).map(|(name, value)| format!("{name}={value}"));
@@ -340,7 +341,7 @@ impl Replica {
     }
 
     pub async fn await_leading(&self) {
-        self.await_line("leading", |line| line["message"] == "leading").await;
+        self.await_line("leading", |line| line["message"] == "started leading").await;
     }
 
     pub async fn await_end(&self) {

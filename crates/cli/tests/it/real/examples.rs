@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::bed::{Bed, OPERATORS, Replica, eventually};
 
-/// Where the examples are; they stay there for whoever wants machines that run.
+/// The namespace of the examples, which other tests use as running machines.
 const NAMESPACE: &str = "examples";
 
 pub const NAMES: [&str; 5] = ["basic-vm", "custom-vm", "networked-vm", "cloud-init-vm", "every-field"];
@@ -32,7 +32,7 @@ pub async fn every_example_of_the_specification_runs(bed: &Bed) {
     ] {
         for mut object in Bed::sample(sample, NAMESPACE) {
             if sample == "machine-every-field" {
-                // Where it is comes later; here it is in the operator's own cluster.
+                // Here the machine is in the operator's own cluster.
                 for field in ["providerRef", "zone"] {
                     object["spec"].as_object_mut().unwrap().remove(field);
                 }
@@ -59,7 +59,7 @@ pub async fn every_example_of_the_specification_runs(bed: &Bed) {
     }
 }
 
-/// Every machine is looked at three times more, and nothing is written.
+/// Every machine is reconciled three more times without a write.
 pub async fn a_cluster_at_rest_is_left_alone(bed: &Bed, operator: &Replica) {
     let series = "kubevirt_operator_reconciliation_duration_seconds_count{controller=\"Machine\"}";
     for name in NAMES {
@@ -70,11 +70,11 @@ pub async fn a_cluster_at_rest_is_left_alone(bed: &Bed, operator: &Replica) {
     let machines = bed.count("Machine", "").await;
     let wanted = looks + 3.0 * f64::from(u32::try_from(machines).unwrap());
     let looked = async || (operator.metric(series).await.unwrap_or_default() >= wanted).then_some(());
-    eventually("three looks at every machine", looked, async || operator.last_words()).await;
+    eventually("three reconciles of every machine", looked, async || operator.last_words()).await;
     let asked = bed.asked_by(&OPERATORS).split_off(before);
     let writes: Vec<_> = asked.iter().filter(|request| request.is_write()).collect();
     assert!(writes.is_empty(), "{writes:#?}");
-    // Watches that were renewed are no reads of a machine.
+    // Renewed watches are not counted.
     let reads: Vec<_> = asked.iter().filter(|request| request.verb == "get").collect();
     assert!(reads.is_empty(), "{reads:#?}");
 }

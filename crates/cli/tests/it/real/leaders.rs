@@ -1,4 +1,4 @@
-//! Replicas: one acts, and the next takes over.
+//! Leader election: one replica leads, and the next takes over.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::bed::{Bed, OPERATORS, REMOTES, Replica};
 
 const NAMESPACE: &str = "leaders";
 
-/// Machines that are made while the leader goes.
+/// Creates Machines while the leader is replaced.
 async fn work(bed: &Bed, prefix: &str) -> Vec<String> {
     let names: Vec<String> = (0..10).map(|index| format!("{prefix}-{index}")).collect();
     for name in &names {
@@ -28,9 +28,9 @@ async fn finish(bed: &Bed, names: &[String]) {
     bed.await_none("Machine", NAMESPACE).await;
 }
 
-pub async fn a_leader_that_is_told_to_end_is_replaced(bed: &Bed, first: Replica) -> Replica {
+pub async fn a_leader_that_is_terminated_is_replaced(bed: &Bed, first: Replica) -> Replica {
     bed.namespace(NAMESPACE).await;
-    // The next one looks at everything once a second, for whoever counts looks.
+    // A short interval, since a later test counts reconciles.
     let second = bed.operator(OPERATORS[1], &[("RECONCILE_INTERVAL", "1s")]);
     second.await_line("standing by", |line| line["setting"] == "HEALTH_PROBE_BIND_ADDRESS").await;
     let names = work(bed, "handed-over").await;
@@ -55,15 +55,15 @@ pub async fn a_leader_that_is_killed_is_replaced(bed: &Bed, second: Replica) -> 
         .map(|request| request.user)
         .collect();
     writers.dedup();
-    assert_eq!(writers, OPERATORS, "they acted one after the other");
+    assert_eq!(writers, OPERATORS, "replicas wrote concurrently");
     third
 }
 
-/// The roles are all that it takes.
-pub fn nobody_was_refused_anything(bed: &Bed) {
+/// The roles are sufficient.
+pub fn no_request_was_forbidden(bed: &Bed) {
     let users: Vec<&str> = OPERATORS.iter().chain(&REMOTES).copied().collect();
     let is_refused = |request: &AuditedRequest| users.contains(&request.user.as_str()) && request.code == 403;
-    // A quota answers with the same number, and it is the cluster's refusal and not that of its roles.
+    // A quota refuses with the same status code.
     let refused: Vec<_> = bed
         .server
         .audit()

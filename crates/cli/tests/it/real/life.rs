@@ -1,4 +1,4 @@
-//! A machine from its beginning to its end.
+//! The life of a machine.
 
 use serde_json::{Value, json};
 use vitistack_testkit::AuditedRequest;
@@ -42,7 +42,7 @@ pub async fn a_machine_is_stopped_started_restarted_resized_and_deleted(bed: &Be
     delete(bed).await;
 }
 
-/// Asks for a restart, and waits until another instance runs.
+/// Requests a restart and waits for a new instance.
 async fn restart(bed: &Bed, at: &str, before: &str) {
     let annotations = json!({ "vitistack.io/restart-at": at });
     bed.patch("Machine", NAMESPACE, "one", json!({ "metadata": { "annotations": annotations } })).await;
@@ -57,18 +57,22 @@ async fn restart(bed: &Bed, at: &str, before: &str) {
 async fn resize(bed: &Bed) {
     let before = instance(bed, "one").await.unwrap();
     change(bed, "one", json!({ "resources": { "cpu": { "cores": 2 }, "memory": { "size": "4Gi" } } })).await;
-    let is_told = |reason: &'static str| {
+    let reported = |reason: &'static str| {
         bed.until("Machine", NAMESPACE, "one", reason, move |machine| {
-            let told = condition(machine, "UpToDate")?;
-            let is_current = told["observedGeneration"] == json!(machine.metadata.generation);
-            (is_current && told["reason"] == reason).then(|| told["message"].as_str().unwrap().to_owned())
+            let report = condition(machine, "UpToDate")?;
+            let is_current = report["observedGeneration"] == json!(machine.metadata.generation);
+            (is_current && report["reason"] == reason).then(|| report["message"].as_str().unwrap().to_owned())
         })
     };
-    let told = is_told("RestartRequired").await;
-    assert!(told.contains("vitistack.io/restart-at"), "{told}");
-    assert_eq!(instance(bed, "one").await.unwrap(), before, "nobody restarts a machine unasked");
+    let report = reported("RestartRequired").await;
+    assert!(report.contains("vitistack.io/restart-at"), "{report}");
+    assert_eq!(
+        instance(bed, "one").await.unwrap(),
+        before,
+        "a machine must not be restarted without a request"
+    );
     restart(bed, "2026-01-02T00:00:00Z", &before).await;
-    is_told("AsSpecified").await;
+    reported("AsSpecified").await;
     let running = bed.find("VirtualMachineInstance", NAMESPACE, "one").await.unwrap();
     assert_eq!(running.data.pointer("/spec/domain/cpu/cores"), Some(&json!(2)));
     assert_eq!(running.data.pointer("/spec/domain/memory/guest"), Some(&json!("4Gi")));

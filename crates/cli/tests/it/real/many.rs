@@ -1,4 +1,4 @@
-//! Many machines, and what each of them costs.
+//! The number of requests per machine.
 
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
@@ -37,7 +37,7 @@ fn asked(bed: &Bed) -> Vec<AuditedRequest> {
 }
 
 #[expect(clippy::print_stderr, reason = "the figures are what a reader of the log looks for")]
-pub async fn two_hundred_machines_run_and_go_within_the_budget(bed: &Bed) {
+pub async fn two_hundred_machines_are_created_and_deleted_within_the_budget(bed: &Bed) {
     bed.namespace(NAMESPACE).await;
     let machines = bed.api("Machine", NAMESPACE);
     for index in 0..COUNT {
@@ -62,18 +62,19 @@ pub async fn two_hundred_machines_run_and_go_within_the_budget(bed: &Bed) {
     }
     let deleted = asked(bed).split_off(made.len());
 
-    for (what, asked, most) in [("create", &made, 5), ("delete", &deleted, 3)] {
+    // A deletion takes three writes, and one more to report that KubeVirt takes longer than two seconds.
+    for (what, asked, most) in [("create", &made, 5), ("delete", &deleted, 4)] {
         let cost = cost(asked);
-        let told =
+        let report =
             format!("{what}: {:.2} writes, {:.2} requests each of {COUNT}", cost.writes, cost.requests);
-        eprintln!("{told}\n{}", tally(asked));
+        eprintln!("{report}\n{}", tally(asked));
         let quickest = quickest(asked);
         assert!(quickest <= most, "{what}: {quickest} writes, and not {most}:\n{}", tally(asked));
         assert!(cost.requests <= 9.0, "{what}: too many requests:\n{}", tally(asked));
     }
 }
 
-/// The writes of the machine that was quickest: one that takes long says so, on a slow computer each of them.
+/// The writes of the machine that was quickest: one that takes long reports that, on a slow computer each of them.
 fn quickest(asked: &[AuditedRequest]) -> usize {
     let of = |index: usize| {
         let name = format!("vm-{index:03}");

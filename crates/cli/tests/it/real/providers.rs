@@ -1,4 +1,4 @@
-//! Machines on providers: other clusters by their kubeconfig, defaults, references, and what is wrong with any of them.
+//! Machines on providers: other clusters by kubeconfig, defaults, references, and their errors.
 
 use serde_json::{Value, json};
 use vitistack_machine::kubevirt::Kind;
@@ -28,7 +28,7 @@ pub async fn providers_of_every_sort(bed: &Bed, operator: &Replica) -> String {
     }))
     .await;
     bed.bind("remote", None, &REMOTES).await;
-    // What was made in the operator's own cluster stays there.
+    // Machines in the operator's own cluster stay there.
     bed.reach("examples", "basic-vm", "Running").await;
 
     let none = no_default(bed).await;
@@ -79,18 +79,15 @@ async fn credentials_that_run_programs_are_refused(bed: &Bed) -> String {
     assert!(hostile.contains("exec"), "the kubeconfig has no token where one was expected");
     provider(bed, CLUSTERS, "hq", remote("hq")).await;
     machine(bed, "far", "hq").await;
-    let missing = bed.refused(CLUSTERS, "far", "SecretNotFound", "create a Secret").await;
+    let missing = bed.refused(CLUSTERS, "far", "SecretNotFound", "not found").await;
     bed.create(&secret("hq", &hostile)).await;
-    let told = bed.refused(CLUSTERS, "far", "InvalidCredentials", "exec").await;
+    let report = bed.refused(CLUSTERS, "far", "InvalidCredentials", "exec").await;
     bed.patch("Secret", CLUSTERS, "hq", secret("hq", &kubeconfig(bed, REMOTES[0]))).await;
     let machine = bed.reach(CLUSTERS, "far", "Running").await;
     assert_eq!(machine.data["status"]["provider"], json!({ "name": "hq", "namespace": CLUSTERS }));
     let real = bed.find("VirtualMachine", ELSEWHERE, "far").await.unwrap();
-    assert_eq!(
-        real.metadata.owner_references, None,
-        "an owner in another cluster would be looked for in vain"
-    );
-    format!("{missing}\n\n{told}")
+    assert_eq!(real.metadata.owner_references, None, "an owner in another cluster cannot be found");
+    format!("{missing}\n\n{report}")
 }
 
 async fn another_kubeconfig_is_used_at_once(bed: &Bed, operator: &Replica) {
@@ -118,8 +115,8 @@ async fn a_cluster_that_is_away_harms_its_own_machines_only(bed: &Bed) -> String
     bed.create(&secret("away", &away)).await;
     provider(bed, CLUSTERS, "away", remote("away")).await;
     machine(bed, "lost", "away").await;
-    let told = bed.refused(CLUSTERS, "lost", "KubeVirtApiError", "does not answer").await;
-    // Meanwhile the others live and die.
+    let report = bed.refused(CLUSTERS, "lost", "KubeVirtApiError", "refuses the connection").await;
+    // Other machines are created and deleted meanwhile.
     bed.delete("Machine", CLUSTERS, "far").await;
     bed.await_gone("Machine", CLUSTERS, "far").await;
     bed.await_gone("VirtualMachine", ELSEWHERE, "far").await;
@@ -127,17 +124,17 @@ async fn a_cluster_that_is_away_harms_its_own_machines_only(bed: &Bed) -> String
     bed.reach(CLUSTERS, "near", "Running").await;
     bed.patch("Secret", CLUSTERS, "away", secret("away", &there)).await;
     bed.reach(CLUSTERS, "lost", "Running").await;
-    told
+    report
 }
 
 async fn a_reference_that_is_not_permitted(bed: &Bed) -> String {
     let reference = json!({ "name": "hq", "namespace": CLUSTERS });
     bed.machine("strangers", "guest", json!({ "template": "small", "providerRef": reference })).await;
-    let told = bed.refused("strangers", "guest", "ReferenceNotPermitted", CLUSTERS).await;
+    let report = bed.refused("strangers", "guest", "ReferenceNotPermitted", CLUSTERS).await;
     let annotations = json!({ "vitistack.io/allow-references-from": "strangers" });
     bed.patch("MachineProvider", CLUSTERS, "hq", json!({ "metadata": { "annotations": annotations } })).await;
     bed.reach("strangers", "guest", "Running").await;
-    told
+    report
 }
 
 const UNDECIDED: &str = "undecided";
@@ -148,24 +145,25 @@ fn default(value: &str) -> Value {
 
 /// A Machine without any provider; afterwards there are two that would take it.
 async fn no_default(bed: &Bed) -> String {
-    provider(bed, CLUSTERS, "other-cluster", json!({ "type": "kubevirt" })).await;
+    // Only a provider of the platform ends what its own cluster offers.
+    provider(bed, "vitistack-system", "other-cluster", json!({ "type": "kubevirt" })).await;
     bed.machine(UNDECIDED, "orphan", json!({ "template": "small", "powerState": "Stopped" })).await;
-    let told = bed.refused(UNDECIDED, "orphan", "NoDefaultProvider", "no default").await;
+    let report = bed.refused(UNDECIDED, "orphan", "NoDefaultProvider", "no default").await;
     bed.delete("Machine", UNDECIDED, "orphan").await;
     for name in ["one", "other"] {
         provider(bed, UNDECIDED, name, json!({ "type": "kubevirt" })).await;
         bed.patch("MachineProvider", UNDECIDED, name, default("true")).await;
     }
-    told
+    report
 }
 
 /// The operator knows of both by now: it has seen what was done to other providers later.
 async fn two_defaults(bed: &Bed) -> String {
     bed.machine(UNDECIDED, "torn", json!({ "template": "small" })).await;
-    let told =
+    let report =
         bed.refused(UNDECIDED, "torn", "SeveralDefaultProviders", "undecided/one and undecided/other").await;
     bed.patch("MachineProvider", UNDECIDED, "other", default("false")).await;
     let machine = bed.reach(UNDECIDED, "torn", "Running").await;
     assert_eq!(machine.data["status"]["provider"]["name"], "one");
-    told
+    report
 }

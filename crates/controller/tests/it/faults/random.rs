@@ -1,4 +1,4 @@
-//! Numbers that follow from a seed, and time that passes only when nobody has anything to do.
+//! Pseudo-random numbers that follow from a seed, and a clock that advances only while every task is idle.
 
 use std::time::Duration;
 
@@ -7,59 +7,58 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use vitistack_machine::simulated::{Clock, faults::mix};
 
-/// Numbers that follow from a seed.
+/// A sequence of numbers that follows from a seed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of a seed for one purpose: another purpose gets others.
+    /// Returns the sequence of a seed for one purpose; every purpose has its own sequence.
     pub fn new(seed: u64, purpose: u64) -> Self {
         Self(mix(seed ^ mix(purpose)))
     }
 
-    /// A number below the limit.
+    /// Draws a number below the limit.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(1);
         mix(self.0) % limit.max(1)
     }
 
-    /// Whether it is among `percent` of a hundred.
-    pub fn is(&mut self, percent: u64) -> bool {
+    /// Draws `true` with a probability of `percent`.
+    pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// A place in something of this length.
-    pub fn place(&mut self, length: usize) -> usize {
+    /// Draws an index of a sequence of this length.
+    pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap()
     }
 
-    /// One of these.
-    pub fn one<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.place(of.len())].clone()
+    /// Draws one of the values.
+    pub fn pick<T: Clone>(&mut self, values: &[T]) -> T {
+        values[self.index(values.len())].clone()
     }
 }
 
-/// The clock of the runtime, which stands still while anybody has something to do. Everybody shares it: API, operator,
-/// providers.
+/// The clock of the paused runtime. The API, the operators and the providers share it.
 #[derive(Clone, Copy, Debug)]
 pub struct RuntimeClock {
-    began: Instant,
+    started: Instant,
 }
 
-/// What the clock shows when it begins.
-const BEGINNING: &str = "2030-01-01T00:00:00Z";
+/// The time that the clock shows at its start.
+const START: &str = "2030-01-01T00:00:00Z";
 
 impl RuntimeClock {
     pub fn new() -> Self {
-        Self { began: Instant::now() }
+        Self { started: Instant::now() }
     }
 
-    /// The time since it began.
+    /// Returns the time since the start.
     pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        self.started.elapsed()
     }
 
-    /// The time since it showed this.
+    /// Returns the time since `elapsed` returned `then`.
     pub fn since(&self, then: Duration) -> Duration {
         self.elapsed().saturating_sub(then)
     }
@@ -67,13 +66,13 @@ impl RuntimeClock {
 
 impl Clock for RuntimeClock {
     fn now(&self) -> Timestamp {
-        let beginning: Timestamp = BEGINNING.parse().unwrap();
-        beginning + self.elapsed()
+        let start: Timestamp = START.parse().unwrap();
+        start + self.elapsed()
     }
 
     fn until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         let wait = Duration::try_from(self.now().duration_until(at)).unwrap_or_default();
-        // A timer ends up to a millisecond early or late of a time with a finer grain; late is what is right here.
+        // Timers of tokio have a resolution of one millisecond; a millisecond more never ends before `at`.
         Box::pin(tokio::time::sleep(wait + Duration::from_millis(1)))
     }
 }

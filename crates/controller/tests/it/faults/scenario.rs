@@ -1,7 +1,8 @@
 //! What a user does: a list of actions that follows from a seed.
 //!
-//! The end must be the same however late the operator is, so a user who does something whose result depends on what was
-//! made before (a kept disk removed, a pause, a name used again) waits first until things have settled.
+//! The end must be the same however slow the operator is. So a user waits until everything has settled before
+//! an action whose result depends on what exists by then: removing a retained disk, pausing a Machine,
+//! reusing a name.
 
 use std::{fmt, time::Duration};
 
@@ -9,147 +10,156 @@ use serde_json::{Value, json};
 
 use super::random::Random;
 
-/// What is done.
+/// What a user does to the cluster.
 #[derive(Clone, Debug)]
-pub enum Deed {
-    /// Creates an object of ours, or a Secret.
+pub enum Operation {
+    /// Creates an object of one of our kinds, or a Secret.
     Create { kind: &'static str, name: String, content: Value },
-    /// Changes an object.
+    /// Patches an object.
     Change { kind: &'static str, name: String, patch: Value },
     /// Deletes a Machine.
     Delete { name: String },
-    /// Loses the control plane and restores a Machine, which gets another UID, from what it was.
+    /// Loses the control plane and restores a Machine from a backup, with another UID.
     Restore { name: String },
     /// Adopts a restored Machine.
     Adopt { name: String },
 }
 
-/// What the user does next.
+/// How long the user waits after an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    /// Goes on after this time.
-    GoOn(Duration),
-    /// Waits until everything has come to rest.
-    Settle,
+pub enum Wait {
+    /// Waits for this time.
+    For(Duration),
+    /// Waits until everything has settled.
+    UntilSettled,
 }
 
-/// One action.
+/// One action of the user.
 #[derive(Clone, Debug)]
-pub struct Action {
-    pub words: String,
-    pub deed: Deed,
-    pub then: Then,
+pub struct UserAction {
+    pub description: String,
+    pub operation: Operation,
+    pub wait: Wait,
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for UserAction {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.then {
-            Then::GoOn(pause) => write!(formatter, "{}, goes on after {pause:?}", self.words),
-            Then::Settle => write!(formatter, "{}, waits until things have settled", self.words),
+        match self.wait {
+            Wait::For(pause) => write!(formatter, "{}, then waits {pause:?}", self.description),
+            Wait::UntilSettled => {
+                write!(formatter, "{}, then waits until everything has settled", self.description)
+            }
         }
     }
 }
 
-/// The providers of the Datacenter `dc`, which Machines may name instead of a provider.
+/// The providers of the Datacenter `dc`, to which Machines may refer instead of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// The most machines that each has room for, in the order of their priority.
+    /// Each provider with the maximum number of its machines, by priority.
     pub providers: Vec<(String, Option<u64>)>,
-    /// The most machines that the Datacenter lets in.
+    /// The maximum number of Machines in the Datacenter.
     pub quota: Option<u64>,
-    /// Whether not all Machines get in: who does depends on who comes first, and all are alike.
+    /// Whether not all Machines fit. Which ones get in depends on who comes first, so all of them are alike.
     pub is_contested: bool,
 }
 
 impl Pool {
     fn new(random: &mut Random) -> Self {
-        let is_contested = random.is(50);
+        let is_contested = random.chance(50);
         let (first, second) = match (is_contested, random.below(3)) {
             (false, _) => (Some(1), None),
             (true, 0) => (Some(1), Some(1)),
             (true, 1) => (Some(2), None),
             (true, _) => (None, None),
         };
-        let is_roomy = second.is_none();
+        let is_unlimited = second.is_none();
         Self {
             providers: vec![("pool-a".to_owned(), first), ("pool-b".to_owned(), second)],
-            quota: (is_contested && is_roomy).then_some(2),
+            quota: (is_contested && is_unlimited).then_some(2),
             is_contested,
         }
     }
 
-    /// Whether the provider is one of them.
-    pub fn has(&self, provider: &str) -> bool {
+    /// Whether the provider belongs to the pool.
+    pub fn contains(&self, provider: &str) -> bool {
         self.providers.iter().any(|(name, _)| name == provider)
     }
 
-    /// The most machines that the provider has room for.
+    /// Returns the maximum number of machines of a provider.
     pub fn capacity(&self, provider: &str) -> Option<u64> {
         self.providers.iter().find(|(name, _)| name == provider)?.1
     }
 
-    /// The Datacenter.
+    /// Returns the Datacenter of the pool.
     pub fn datacenter(&self) -> Value {
-        let rank = |(place, (name, _)): (usize, &(String, Option<u64>))| json!({ "name": name, "priority": place + 1 });
-        let providers: Vec<Value> = self.providers.iter().enumerate().map(rank).collect();
+        let providers: Vec<Value> = (1..)
+            .zip(&self.providers)
+            .map(|(priority, (name, _))| json!({ "name": name, "priority": priority }))
+            .collect();
         let quotas = self.quota.map(|most| json!({ "maxMachines": most }));
         json!({ "spec": { "region": "here", "machineProviders": providers, "resourceQuotas": quotas } })
     }
 }
 
-/// Everything that a user does.
+/// Everything that a user does in one run, and the providers it is done with.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub providers: Vec<String>,
     pub pool: Option<Pool>,
     pub latency: Duration,
     pub reuse_ids: bool,
-    pub actions: Vec<Action>,
-    /// Whether the user always waits, so that even what depends on the order of things is the same in the end.
-    pub is_patient: bool,
+    pub actions: Vec<UserAction>,
+    /// Whether the user waits after every action, so that even what depends on the order of events is the
+    /// same at the end.
+    pub is_sequential: bool,
 }
 
-/// A Machine as the user knows it.
+/// A Machine as the generator models it.
 #[derive(Clone, Default)]
-struct Known {
+struct MachineModel {
     spec: Option<Value>,
     is_paused: bool,
     is_deleted: bool,
+    /// The number of the next data disk.
     disks: u64,
     restarts: u64,
 }
 
-struct Author {
+/// Generates the actions of a scenario.
+struct ScenarioGenerator {
     random: Random,
     seed: u64,
-    /// The providers that Machines name themselves.
+    /// The providers to which Machines refer directly.
     providers: Vec<String>,
     pool: Option<Pool>,
-    machines: Vec<Known>,
+    machines: Vec<MachineModel>,
+    /// Objects that Machines refer to and that do not exist yet.
     missing: Vec<(&'static str, String, Value)>,
-    actions: Vec<Action>,
-    is_patient: bool,
-    /// The Machine that was last touched.
+    actions: Vec<UserAction>,
+    is_sequential: bool,
+    /// The Machine of the last action.
     last: usize,
 }
 
 impl Scenario {
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed, 1);
-        let pool = random.is(40).then(|| Pool::new(&mut random));
+        let pool = random.chance(40).then(|| Pool::new(&mut random));
         let count = match &pool {
-            None => 1 + random.place(2),
+            None => 1 + random.index(2),
             Some(pool) if pool.is_contested => 0,
-            Some(_) => random.place(2),
+            Some(_) => random.index(2),
         };
         let named: Vec<String> =
             ["provider-a", "provider-b"][..count].iter().map(ToString::to_string).collect();
         let mut providers = named.clone();
         providers.extend(pool.iter().flat_map(|pool| &pool.providers).map(|(name, _)| name.clone()));
-        let latency = Duration::from_millis(random.one(&[0, 0, 300, 2_000]));
-        let (reuse_ids, is_patient) = (random.is(50), random.is(30));
-        let machines = vec![Known::default(); 3 + usize::from(random.is(25))];
-        let mut author = Author {
+
+        let latency = Duration::from_millis(random.pick(&[0, 0, 300, 2_000]));
+        let (reuse_ids, is_sequential) = (random.chance(50), random.chance(30));
+        let machines = vec![MachineModel::default(); 3 + usize::from(random.chance(25))];
+        let mut generator = ScenarioGenerator {
             random,
             seed,
             providers: named,
@@ -157,24 +167,25 @@ impl Scenario {
             machines,
             missing: Vec::new(),
             actions: Vec::new(),
-            is_patient,
+            is_sequential,
             last: 0,
         };
-        author.begin();
-        for _ in 0..4 + author.random.below(7) {
-            author.go_on();
+
+        generator.create_initial_objects();
+        for _ in 0..4 + generator.random.below(7) {
+            generator.add_action();
         }
-        author.finish();
-        Self { providers, pool, latency, reuse_ids, actions: author.actions, is_patient }
+        generator.finish();
+        Self { providers, pool, latency, reuse_ids, actions: generator.actions, is_sequential }
     }
 }
 
-fn create(kind: &'static str, name: &str, content: Value) -> Deed {
-    Deed::Create { kind, name: name.to_owned(), content }
+fn create(kind: &'static str, name: &str, content: Value) -> Operation {
+    Operation::Create { kind, name: name.to_owned(), content }
 }
 
-fn change(name: &str, patch: Value) -> Deed {
-    Deed::Change { kind: "Machine", name: name.to_owned(), patch }
+fn change(name: &str, patch: Value) -> Operation {
+    Operation::Change { kind: "Machine", name: name.to_owned(), patch }
 }
 
 fn annotated(key: &str, value: &Value) -> Value {
@@ -190,28 +201,30 @@ fn class(seed: u64) -> String {
     format!("class-{seed}")
 }
 
-impl Author {
-    fn then(&mut self) -> Then {
-        if self.is_patient || self.random.is(25) {
-            return Then::Settle;
+impl ScenarioGenerator {
+    /// Draws how long the user waits after an action.
+    fn wait(&mut self) -> Wait {
+        if self.is_sequential || self.random.chance(25) {
+            return Wait::UntilSettled;
         }
-        Then::GoOn(Duration::from_millis(self.random.one(&[0, 0, 1, 60, 400, 3_000, 20_000])))
+        Wait::For(Duration::from_millis(self.random.pick(&[0, 0, 1, 60, 400, 3_000, 20_000])))
     }
 
-    fn act(&mut self, words: impl Into<String>, deed: Deed) {
-        let then = self.then();
-        self.actions.push(Action { words: words.into(), deed, then });
+    /// Adds an action.
+    fn act(&mut self, description: impl Into<String>, operation: Operation) {
+        let wait = self.wait();
+        self.actions.push(UserAction { description: description.into(), operation, wait });
     }
 
-    /// What comes next depends on what was made: the user waits for it.
+    /// Lets the last action wait: the result of the next one depends on what exists by then.
     fn settle_first(&mut self) {
         if let Some(last) = self.actions.last_mut() {
-            last.then = Then::Settle;
+            last.wait = Wait::UntilSettled;
         }
     }
 
-    /// What Machines refer to: some of it is there from the beginning.
-    fn begin(&mut self) {
+    /// Creates some of the objects that Machines refer to, and some of the Machines.
+    fn create_initial_objects(&mut self) {
         let class_spec = json!({
             "resources": { "cpu": { "cores": 3 }, "memory": { "size": "3Gi" } },
             "disks": [{ "name": "root", "size": "15Gi" }, { "name": "scratch", "size": "5Gi" }],
@@ -223,120 +236,128 @@ impl Author {
             ("MachineClass", class(self.seed), json!({ "spec": class_spec })),
         ];
         for (kind, name, content) in datacenter.into_iter().chain(references) {
-            if self.random.is(60) {
+            if self.random.chance(60) {
                 self.act(format!("creates {kind} {name}"), create(kind, &name, content));
             } else {
                 self.missing.push((kind, name, content));
             }
         }
+
         for slot in 0..self.machines.len() {
-            if self.random.is(70) {
-                self.make(slot);
+            if self.random.chance(70) {
+                self.create_machine(slot);
             }
         }
     }
 
-    fn go_on(&mut self) {
-        if !self.missing.is_empty() && self.random.is(25) {
-            self.provide();
+    /// Adds an action: a missing object, or something about one Machine.
+    fn add_action(&mut self) {
+        if !self.missing.is_empty() && self.random.chance(25) {
+            self.create_missing();
             return;
         }
-        // Often the same again: what is not yet done is what is easily broken.
-        let slot = if self.random.is(40) { self.last } else { self.random.place(self.machines.len()) };
+
+        // Often the same Machine again: what is still in progress breaks most easily.
+        let slot = if self.random.chance(40) { self.last } else { self.random.index(self.machines.len()) };
         self.last = slot;
+
         let machine = self.machines[slot].clone();
         match (&machine.spec, machine.is_deleted, machine.is_paused) {
-            (None, ..) => self.make(slot),
+            (None, ..) => self.create_machine(slot),
             (Some(_), true, true) => self.resume(slot),
             (Some(_), true, false) => {
                 self.settle_first();
-                self.machines[slot] = Known::default();
-                self.make(slot);
+                self.machines[slot] = MachineModel::default();
+                self.create_machine(slot);
             }
-            (Some(_), false, true) if self.random.is(50) => self.resume(slot),
+            (Some(_), false, true) if self.random.chance(50) => self.resume(slot),
             (Some(spec), false, _) => self.edit(slot, spec.clone()),
         }
     }
 
-    /// Ends pauses and gives what is missing, mostly: what stays wrong must stay wrong in the same way.
+    /// Mostly resumes what is paused and creates what is missing; what stays wrong must stay wrong in the
+    /// same way.
     fn finish(&mut self) {
-        while !self.missing.is_empty() && self.random.is(80) {
-            self.provide();
+        while !self.missing.is_empty() && self.random.chance(80) {
+            self.create_missing();
         }
         for slot in 0..self.machines.len() {
-            if self.machines[slot].is_paused && self.random.is(70) {
+            if self.machines[slot].is_paused && self.random.chance(70) {
                 self.resume(slot);
             }
         }
         self.settle_first();
     }
 
-    fn provide(&mut self) {
+    fn create_missing(&mut self) {
         let (kind, name, content) = self.missing.remove(0);
-        self.act(format!("creates {kind} {name} at last"), create(kind, &name, content));
+        self.act(format!("creates the missing {kind} {name}"), create(kind, &name, content));
     }
 
     fn is_contested(&self) -> bool {
         self.pool.as_ref().is_some_and(|pool| pool.is_contested)
     }
 
-    fn make(&mut self, slot: usize) {
-        let is_pooled = self.providers.is_empty() || self.pool.is_some() && self.random.is(70);
-        let place = if is_pooled {
+    /// Creates a Machine with a spec that is drawn.
+    fn create_machine(&mut self, slot: usize) {
+        let is_pooled = self.providers.is_empty() || self.pool.is_some() && self.random.chance(70);
+        let (reference, target) = if is_pooled {
             ("datacenterRef", "dc".to_owned())
         } else {
-            ("providerRef", self.random.one(&self.providers))
+            ("providerRef", self.random.pick(&self.providers))
         };
         if self.is_contested() {
             let spec = json!({ "template": "small", "datacenterRef": { "name": "dc" } });
-            self.put(slot, &spec);
+            self.create_with_spec(slot, &spec);
             return;
         }
+
         let template = match self.random.below(5) {
             0 | 1 => json!("small"),
             2 => json!("medium"),
             3 => json!(class(self.seed)),
             _ => Value::Null,
         };
-        let mut spec = json!({ place.0: { "name": place.1 } });
+        let mut spec = json!({ reference: { "name": target } });
         if template.is_null() {
             spec["resources"] = json!({ "cpu": { "cores": 1 }, "memory": { "size": "1Gi" } });
             spec["disks"] = json!([{ "name": "root", "size": "8Gi" }]);
         } else {
             spec["template"] = template;
             spec["disks"] = json!([]);
-            if self.random.is(30) {
+            if self.random.chance(30) {
                 spec["resources"] = json!({ "cpu": { "sockets": 2 } });
             }
         }
-        if self.random.is(40) {
+
+        if self.random.chance(40) {
             let policy = self.policy(&spec);
             let disk = json!({ "name": "data-0", "size": "4Gi", "reclaimPolicy": policy });
             spec["disks"].as_array_mut().unwrap().push(disk);
         }
-        if self.random.is(30) {
+        if self.random.chance(30) {
             spec["networks"] = json!([{ "name": "eth0", "networkName": "lan" }]);
         }
-        if self.random.is(30) {
+        if self.random.chance(30) {
             spec["cloudInit"] = json!({ "secretRef": { "name": "boot", "key": "userdata" } });
         }
-        if self.random.is(15) {
+        if self.random.chance(15) {
             spec["powerState"] = json!("Stopped");
         }
-        self.put(slot, &spec);
+        self.create_with_spec(slot, &spec);
     }
 
-    /// Where a Machine of a Datacenter leaves what is kept depends on where it was, and the next one of its name finds it
-    /// or not.
+    /// Draws the reclaim policy of a disk. A Machine of a Datacenter retains no disk: whether the next
+    /// Machine of its name finds the disk would depend on where each of them is placed.
     fn policy(&mut self, spec: &Value) -> &'static str {
-        if spec["datacenterRef"].is_null() { self.random.one(&["Retain", "Delete"]) } else { "Delete" }
+        if spec["datacenterRef"].is_null() { self.random.pick(&["Retain", "Delete"]) } else { "Delete" }
     }
 
-    fn put(&mut self, slot: usize, spec: &Value) {
+    fn create_with_spec(&mut self, slot: usize, spec: &Value) {
         self.last = slot;
-        self.machines[slot] = Known { spec: Some(spec.clone()), disks: 1, ..Known::default() };
-        let words = format!("creates Machine {}: {spec}", name(slot));
-        self.act(words, create("Machine", &name(slot), json!({ "spec": spec })));
+        self.machines[slot] = MachineModel { spec: Some(spec.clone()), disks: 1, ..MachineModel::default() };
+        let description = format!("creates Machine {}: {spec}", name(slot));
+        self.act(description, create("Machine", &name(slot), json!({ "spec": spec })));
     }
 
     fn resume(&mut self, slot: usize) {
@@ -345,28 +366,29 @@ impl Author {
         self.act(format!("resumes {}", name(slot)), change(&name(slot), patch));
     }
 
-    /// Gives the Machine a member of its spec.
-    fn give(&mut self, slot: usize, mut spec: Value, member: &str, value: &Value) {
-        spec[member] = value.clone();
+    /// Sets a field of the spec of a Machine.
+    fn set_field(&mut self, slot: usize, mut spec: Value, field: &str, value: &Value) {
+        spec[field] = value.clone();
         self.machines[slot].spec = Some(spec);
-        let words = format!("gives {} {member} {value}", name(slot));
-        self.act(words, change(&name(slot), json!({ "spec": { member: value } })));
+        let description = format!("sets {field} of {} to {value}", name(slot));
+        self.act(description, change(&name(slot), json!({ "spec": { field: value } })));
     }
 
+    /// Changes a Machine that exists, or what it refers to.
     fn edit(&mut self, slot: usize, spec: Value) {
         let disks = spec["disks"].as_array().cloned().unwrap_or_default();
-        let own = |disk: &&Value| disk["name"].as_str().is_some_and(|name| name.starts_with("data-"));
+        let is_data = |disk: &&Value| disk["name"].as_str().is_some_and(|name| name.starts_with("data-"));
         let choice = if self.is_contested() { 11 } else { self.random.below(12) };
         match choice {
             0 | 1 => {
                 let cores = 1 + self.random.below(6);
                 let memory = format!("{}Gi", 1 + self.random.below(8));
                 let resources = json!({ "cpu": { "cores": cores }, "memory": { "size": memory } });
-                self.give(slot, spec, "resources", &resources);
+                self.set_field(slot, spec, "resources", &resources);
             }
             2 | 3 => {
                 let state = if spec["powerState"] == "Stopped" { "Running" } else { "Stopped" };
-                self.give(slot, spec, "powerState", &json!(state));
+                self.set_field(slot, spec, "powerState", &json!(state));
             }
             4 => {
                 self.machines[slot].restarts += 1;
@@ -382,46 +404,47 @@ impl Author {
                     json!({ "name": format!("data-{number}"), "size": "3Gi", "reclaimPolicy": policy });
                 let mut disks = disks;
                 disks.push(disk);
-                self.give(slot, spec, "disks", &json!(disks));
+                self.set_field(slot, spec, "disks", &json!(disks));
             }
             7 => {
-                if let Some(position) = disks.iter().position(|disk| own(&disk)) {
+                if let Some(position) = disks.iter().position(|disk| is_data(&disk)) {
                     let mut disks = disks;
-                    // Whether a disk that is kept was ever made depends on how far the operator is.
+                    // Whether a retained disk was ever created depends on how far the operator got.
                     if disks.remove(position)["reclaimPolicy"] == "Retain" {
                         self.settle_first();
                     }
-                    self.give(slot, spec, "disks", &json!(disks));
+                    self.set_field(slot, spec, "disks", &json!(disks));
                 }
             }
             8 => {
-                if let Some(position) = disks.iter().position(|disk| own(&disk)) {
+                if let Some(position) = disks.iter().position(|disk| is_data(&disk)) {
                     let mut disks = disks;
                     disks[position]["size"] = json!(format!("{}Gi", 10 + self.actions.len()));
-                    self.give(slot, spec, "disks", &json!(disks));
+                    self.set_field(slot, spec, "disks", &json!(disks));
                 }
             }
             9 if !self.machines[slot].is_paused => {
-                // What is done before the pause is done in every play.
+                // Whatever happens before the pause must happen in every run.
                 self.settle_first();
                 self.machines[slot].is_paused = true;
                 let patch = annotated("vitistack.io/paused", &json!("true"));
                 self.act(format!("pauses {}", name(slot)), change(&name(slot), patch));
-                // What comes after it may be heard of before it.
+                // The operator may see the next action before it sees the pause.
                 self.settle_first();
             }
             10 if !self.missing.iter().any(|(kind, ..)| *kind == "NetworkConfiguration") => {
                 let vlan = 8 + self.actions.len();
                 let patch = json!({ "spec": { "vlan": vlan } });
-                let deed = Deed::Change { kind: "NetworkConfiguration", name: "lan".to_owned(), patch };
-                self.act(format!("moves the network lan to VLAN {vlan}"), deed);
+                let operation =
+                    Operation::Change { kind: "NetworkConfiguration", name: "lan".to_owned(), patch };
+                self.act(format!("moves the network lan to VLAN {vlan}"), operation);
             }
             _ => {
                 if disks.iter().any(|disk| disk["reclaimPolicy"] == "Retain") {
                     self.settle_first();
                 }
                 self.machines[slot].is_deleted = true;
-                self.act(format!("deletes {}", name(slot)), Deed::Delete { name: name(slot) });
+                self.act(format!("deletes {}", name(slot)), Operation::Delete { name: name(slot) });
             }
         }
     }

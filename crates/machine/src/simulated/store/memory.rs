@@ -1,28 +1,28 @@
-//! A store that lasts as long as somebody holds it: for tests, and for worlds that need not outlive their process.
+//! A store in memory, for tests and for worlds that do not have to outlive their process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use super::{MeetVersionSnafu, StoreError, Stored, WorldStore};
+use super::{MatchVersionSnafu, StoreError, Stored, WorldStore};
 
-/// A store in memory; a clone is the same store.
+/// A store in memory. Clones share their content.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     stored: Arc<Mutex<(Stored, Traffic)>>,
 }
 
-/// What was written to a store.
+/// The amount of data written to a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// How many writes.
+    /// The number of writes.
     pub writes: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 impl MemoryStore {
-    /// What was written so far.
+    /// Returns the amount of data written so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.lock().1
@@ -32,14 +32,14 @@ impl MemoryStore {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, expected: u64, record: Vec<u8>, is_all: bool) -> Result<u64, StoreError> {
+    fn write(&self, expected: u64, record: Vec<u8>, replaces: bool) -> Result<u64, StoreError> {
         let (stored, traffic) = &mut *self.lock();
         if stored.version != expected {
-            return MeetVersionSnafu { expected }.fail();
+            return MatchVersionSnafu { expected }.fail();
         }
         traffic.writes += 1;
         traffic.bytes += u64::try_from(record.len()).unwrap_or(u64::MAX);
-        if is_all {
+        if replaces {
             stored.records.clear();
         }
         stored.records.push(record);

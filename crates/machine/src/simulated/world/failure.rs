@@ -1,13 +1,13 @@
-//! What tasks failed with: a machine that could not be made leaves nothing else behind that could tell.
+//! Failures of tasks. A failed creation leaves no machine behind that could carry the failure.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::World;
 
-/// How many failures are remembered. A world is not told when a Machine is given up for which it has nothing, so only a
-/// limit keeps those from piling up; the oldest goes first.
-const MOST: usize = 10_000;
+/// The maximum number of failures that are remembered. A world does not learn that a Machine without a backing machine
+/// was deleted, so the oldest failures are dropped at this limit.
+const LIMIT: usize = 10_000;
 
 /// A task that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,32 +18,34 @@ pub(super) struct Failed {
 }
 
 impl World {
-    /// What the last task for this identity failed with; none if it succeeded.
+    /// Returns the failure of the last task for this identity; none if it succeeded.
     #[must_use]
     pub fn failure_of(&self, tag: &str) -> Option<&str> {
         self.failures.get(tag).map(|failed| failed.message.as_str())
     }
 
-    /// Notes how a task for an identity ended: with a message if it failed.
-    pub(super) fn note_end(&mut self, tag: &str, at: Timestamp, message: Option<String>) {
-        let is_news = match message {
+    /// Records the result of a task for an identity: a message if it failed.
+    pub(super) fn record_result(&mut self, tag: &str, at: Timestamp, message: Option<String>) {
+        let is_changed = match message {
             Some(message) => {
                 self.failures.insert(tag.to_owned(), Failed { message, at });
                 true
             }
             None => self.failures.remove(tag).is_some(),
         };
-        if !is_news {
+        if !is_changed {
             return;
         }
+
         self.unsaved.failures.insert(tag.to_owned());
-        // Everything of the identity is saved along: a task that ended before this one, and is not saved as ended, would
-        // end once more after a restart and have the last word.
+        // Everything with the identity is saved too: a task that ended before this one, and is not saved as ended, would
+        // end again after a restart and overwrite this result.
         self.unsaved.machines.extend(self.index.machine_of.get(tag));
         self.unsaved
             .volumes
             .extend(self.index.volumes_of.get(tag).into_iter().flat_map(|disks| disks.values()));
-        if self.failures.len() > MOST {
+
+        if self.failures.len() > LIMIT {
             let oldest = self.failures.iter().min_by_key(|(tag, failed)| (failed.at, *tag));
             if let Some(oldest) = oldest.map(|(tag, _)| tag.clone()) {
                 self.failures.remove(&oldest);
@@ -59,13 +61,13 @@ mod tests {
     use crate::simulated::Settings;
 
     #[test]
-    fn of_too_many_failures_the_oldest_is_forgotten() {
+    fn the_oldest_failure_is_dropped_at_the_limit() {
         let mut world = World::new(Settings::default());
         let at = |number: usize| Timestamp::from_second(i64::try_from(number).unwrap()).unwrap();
-        for number in 0..=MOST {
-            world.note_end(&format!("identity-{number}"), at(number), Some("failed".to_owned()));
+        for number in 0..=LIMIT {
+            world.record_result(&format!("identity-{number}"), at(number), Some("failed".to_owned()));
         }
-        assert_eq!(world.failures.len(), MOST);
+        assert_eq!(world.failures.len(), LIMIT);
         assert_eq!(world.failure_of("identity-0"), None);
         assert_eq!(world.failure_of("identity-1"), Some("failed"));
     }

@@ -1,4 +1,4 @@
-//! What others do in a world behind our back, so that it can be shown that it harms nobody.
+//! Changes that a third party makes in a world, for tests that prove that the operators tolerate them.
 
 use jiff::Timestamp;
 use vitistack_types::{
@@ -8,35 +8,35 @@ use vitistack_types::{
 
 use super::{Hardware, Machine, Volume, VolumeShape, World};
 
-/// Something that somebody else does.
+/// A change made by a third party.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Intervention {
-    /// Makes a machine of this name that carries no identity.
-    MakeMachine {
-        /// Where the name counts.
+    /// Creates a machine without an identity.
+    CreateMachine {
+        /// Namespace of the name.
         namespace: String,
         /// Name.
         name: String,
-        /// Size of its memory.
+        /// Memory size.
         memory: Size,
     },
-    /// Makes a volume of this name that carries no identity.
-    MakeVolume {
-        /// Where the name counts.
+    /// Creates a volume without an identity.
+    CreateVolume {
+        /// Namespace of the name.
         namespace: String,
         /// Name.
         name: String,
         /// Size.
         size: Size,
     },
-    /// Deletes the machine of this name, whoever made it.
+    /// Deletes the machine with this name, whatever its identity.
     Delete {
-        /// Where the name counts.
+        /// Namespace of the name.
         namespace: String,
         /// Name.
         name: String,
     },
-    /// Deletes the machine of this identity and gives its number and name to a machine that carries none.
+    /// Deletes the machine with this identity and gives its ID and name to a new machine without an identity.
     Replace {
         /// The identity.
         tag: String,
@@ -44,20 +44,20 @@ pub enum Intervention {
 }
 
 impl World {
-    /// Does what somebody else would, without dice and without a task.
+    /// Applies a change of a third party, without random faults and without a task.
     pub fn intervene(&mut self, now: Timestamp, intervention: &Intervention) {
         self.advance(now);
         match intervention {
-            Intervention::MakeMachine { namespace, name, memory } => {
-                // Names are unique, whoever asks.
+            Intervention::CreateMachine { namespace, name, memory } => {
+                // Names are unique for every client.
                 if self.machine_named(namespace, name).is_some() {
                     return;
                 }
                 let id = self.take_machine_id();
-                let stranger = stranger(self.place(None), id, namespace, name, memory.clone(), now);
-                self.put_machine(stranger);
+                let foreign = foreign(self.place(None), id, namespace, name, memory.clone(), now);
+                self.put_machine(foreign);
             }
-            Intervention::MakeVolume { namespace, name, size } => {
+            Intervention::CreateVolume { namespace, name, size } => {
                 if self.volume_named(namespace, name).is_some() {
                     return;
                 }
@@ -89,16 +89,24 @@ impl World {
                 let Some(machine) = self.machine_of(tag).cloned() else { return };
                 self.remove_machine(machine.id);
                 self.index.free_ids.remove(&machine.id);
-                let place = (machine.zone, machine.host);
+                let location = (machine.zone, machine.host);
                 let memory = machine.given.memory;
-                self.put_machine(stranger(place, machine.id, &machine.namespace, &machine.name, memory, now));
+                self.put_machine(foreign(
+                    location,
+                    machine.id,
+                    &machine.namespace,
+                    &machine.name,
+                    memory,
+                    now,
+                ));
             }
         }
         self.count_change();
     }
 }
 
-fn stranger(
+/// Returns a running machine without an identity.
+fn foreign(
     (zone, host): (Option<String>, String),
     id: u64,
     namespace: &str,

@@ -1,46 +1,46 @@
-//! An in-process hypervisor as plain data: requests and the time go in, answers come out, and nothing else has a say.
+//! An in-process hypervisor as plain data. Its state and answers depend only on its requests and their times.
 
+mod capacity;
 mod failure;
 mod intervene;
+mod model;
 mod request;
-mod room;
 mod save;
 mod task;
-mod things;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
+pub use capacity::{Concern, NAME_TAKEN, Used};
 pub use intervene::Intervention;
-pub use request::{Answer, Difference, Reference, Request};
-pub use room::{Concern, NAME_TAKEN, Used};
-pub use save::{RestoreError, Unsaved};
-pub use task::SIMULATED_PROVIDER_ERROR;
-pub use things::{
+pub use model::{
     Attachment, Definition, Disk, FirstBoot, Hardware, Interface, Machine, Task, Volume, VolumeShape, Work,
     volume_name,
 };
+pub use request::{Answer, Difference, Reference, Request};
+pub use save::{RestoreError, Unsaved};
+pub use task::SIMULATED_PROVIDER_ERROR;
 
 use super::{
     Settings,
-    faults::{Dice, OrderedFaults},
+    faults::{Dice, InjectedFaults},
 };
 
-/// The lowest number of a machine.
+/// The lowest ID of a machine.
 const FIRST_ID: u64 = 100;
 
-/// A world: its machines and volumes, and the order in which things are found and end.
+/// A world: its machines, volumes and tasks.
 #[derive(Clone, Debug)]
 pub struct World {
     settings: Settings,
-    faults: OrderedFaults,
-    /// How far time has come here; it never goes back.
+    faults: InjectedFaults,
+    /// The current time; it never goes back.
     time: Timestamp,
     counters: save::Counters,
     machines: BTreeMap<u64, Machine>,
     volumes: BTreeMap<u64, Volume>,
-    /// What the last task of an identity failed with, for those whose last task failed.
+    /// The failure of the last task of an identity, if that task failed.
     failures: BTreeMap<String, failure::Failed>,
     index: Index,
     unsaved: Unsaved,
@@ -48,7 +48,7 @@ pub struct World {
     changed: BTreeSet<String>,
 }
 
-/// What follows from machines and volumes and is kept so that nothing has to be searched for.
+/// Lookup tables that are derived from machines and volumes.
 #[derive(Clone, Debug, Default)]
 struct Index {
     machine_of: HashMap<String, u64>,
@@ -61,26 +61,26 @@ struct Index {
     used: Used,
 }
 
-/// Something that a task is done with.
+/// What a task works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Machine(u64),
     Volume(u64),
 }
 
-/// The name of a thing and the namespace where it counts, as one text.
+/// Returns namespace and name as one key.
 fn full_name(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
 impl World {
-    /// A world with nothing in it.
+    /// Returns an empty world.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let first_machine = FIRST_ID.saturating_add(settings.number_offset);
         Self {
             settings,
-            faults: OrderedFaults::default(),
+            faults: InjectedFaults::default(),
             time: Timestamp::MIN,
             counters: save::Counters {
                 first_machine,
@@ -98,69 +98,69 @@ impl World {
         }
     }
 
-    /// The settings it follows.
+    /// Returns the settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Gives it other settings; what is there stays.
+    /// Changes the settings. Existing machines are not affected.
     pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// The faults that a test ordered.
-    pub fn faults_mut(&mut self) -> &mut OrderedFaults {
+    /// Returns the faults that a test injects.
+    pub fn faults_mut(&mut self) -> &mut InjectedFaults {
         &mut self.faults
     }
 
-    /// How far time has come here.
+    /// Returns the current time of the world.
     #[must_use]
     pub fn time(&self) -> Timestamp {
         self.time
     }
 
-    /// All machines, by number.
+    /// Returns all machines, sorted by ID.
     pub fn machines(&self) -> impl Iterator<Item = &Machine> {
         self.machines.values()
     }
 
-    /// All volumes, by number.
+    /// Returns all volumes, sorted by ID.
     pub fn volumes(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.values()
     }
 
-    /// What all machines and volumes use together.
+    /// Returns the total usage of all machines and volumes.
     #[must_use]
     pub fn used(&self) -> Used {
         self.index.used
     }
 
-    /// The machine that carries this identity.
+    /// Returns the machine that carries this identity.
     #[must_use]
     pub fn machine_of(&self, tag: &str) -> Option<&Machine> {
         self.machines.get(self.index.machine_of.get(tag)?)
     }
 
-    /// The machine of this name, whoever made it.
+    /// Returns the machine with this name, whatever its identity.
     #[must_use]
     pub fn machine_named(&self, namespace: &str, name: &str) -> Option<&Machine> {
         self.machines.get(self.index.machine_named.get(&full_name(namespace, name))?)
     }
 
-    /// The volumes that carry this identity, by the names of their disks.
+    /// Returns the volumes that carry this identity, sorted by disk name.
     pub fn volumes_of(&self, tag: &str) -> impl Iterator<Item = &Volume> {
         let ids = self.index.volumes_of.get(tag).into_iter().flat_map(BTreeMap::values);
         ids.filter_map(|id| self.volumes.get(id))
     }
 
-    /// The volume of this name, whoever made it.
+    /// Returns the volume with this name, whatever its identity.
     #[must_use]
     pub fn volume_named(&self, namespace: &str, name: &str) -> Option<&Volume> {
         self.volumes.get(self.index.volume_named.get(&full_name(namespace, name))?)
     }
 
-    /// The identities whose things changed since this was last asked.
+    /// Returns the identities whose machine or volumes changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.changed)
     }
@@ -169,7 +169,7 @@ impl World {
         self.volumes.get(self.index.volumes_of.get(tag)?.get(disk)?)
     }
 
-    /// A number for a new machine.
+    /// Returns an ID for a new machine.
     fn take_machine_id(&mut self) -> u64 {
         if self.settings.reuse_ids
             && let Some(id) = self.index.free_ids.pop_first()
@@ -194,8 +194,8 @@ impl World {
         self.machines.insert(machine.id, machine);
     }
 
-    /// Changes a machine and everything that follows from it. What time alone does is not marked for saving: it follows
-    /// from what is saved.
+    /// Changes a machine and updates the index. Changes caused by time alone are not marked for saving, because they
+    /// follow from what is saved.
     fn edit_machine(&mut self, id: u64, edit: impl FnOnce(&mut Machine)) {
         if let Some(machine) = self.machines.get_mut(&id) {
             self.index.remove_machine(machine);
@@ -209,7 +209,7 @@ impl World {
         if let Some(machine) = self.machines.remove(&id) {
             self.index.remove_machine(&machine);
             self.index.free_ids.insert(id);
-            // Always marked: the number or the identity may be another machine's before this is next loaded.
+            // Always marked: another machine may have the ID or the identity before the world is loaded again.
             self.unsaved.machines.insert(id);
             self.changed.extend(machine.tag);
         }

@@ -1,85 +1,77 @@
-//! What can be asked of a world, and what comes of it.
+//! The requests that a world accepts, and their effects.
 
 use jiff::Timestamp;
 use vitistack_types::conditions::reason;
 
 use super::{
-    Attachment, Definition, Disk, Machine, Volume, Work, World, room::refused,
-    task::SIMULATED_PROVIDER_ERROR, things::volume_name,
+    Attachment, Definition, Disk, Machine, Volume, Work, World, capacity::refused, model::volume_name,
+    task::SIMULATED_PROVIDER_ERROR,
 };
 use crate::{BackendError, ErrorKind, Progress, simulated::faults};
 
-/// What comes of a request.
+/// The answer to a request.
 pub type Answer = Result<Progress, BackendError>;
 
-/// A machine by its number, and the identity it has to carry: the number alone may be another machine's by now.
+/// The ID of a machine, and the identity it must carry: another machine may have the ID by now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// The world's number for it.
+    /// The ID of the machine.
     pub id: u64,
-    /// The identity it has to carry.
+    /// The identity it must carry.
     pub tag: String,
 }
 
-/// What is asked of a world.
+/// A request to a world.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// Make a machine, unless there is one of its identity.
+    /// Create a machine, unless one with its identity exists.
     Create(Definition),
-    /// Change a machine as far as possible.
+    /// Change everything about a machine that can be changed.
     Change(Reference, Definition),
-    /// Switch it on.
+    /// Start it.
     Start(Reference),
-    /// Switch it off.
+    /// Stop it.
     Stop(Reference),
-    /// Switch it off and on, once for each text.
+    /// Restart it, once per request ID.
     Restart(Reference, String),
-    /// Delete it; its volumes stay.
+    /// Delete it, but not its volumes.
     Destroy(Reference),
-    /// Delete volumes of an identity.
+    /// Delete volumes with an identity.
     DestroyVolumes {
         /// The identity.
         tag: String,
-        /// Names of their disks.
+        /// The names of their disks.
         disks: Vec<String>,
     },
 }
 
-/// How a machine and a definition differ.
+/// The difference between a machine and a definition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Whether something differs that can be changed.
+    /// Whether changeable fields differ.
     pub is_changeable: bool,
-    /// Fields that differ and cannot be changed on a machine that exists.
+    /// The fields that differ and cannot be changed on an existing machine.
     pub fixed: Vec<String>,
 }
 
-impl Difference {
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_none(&self) -> bool {
-        !self.is_changeable && self.fixed.is_empty()
-    }
-}
-
 impl World {
-    /// Whether the world answers at all.
-    pub fn reach(&self) -> Result<(), BackendError> {
+    /// Returns an error if the world is set unreachable or rejects the credentials.
+    pub fn check_reachable(&self) -> Result<(), BackendError> {
         if self.settings.unreachable || self.faults.unreachable {
-            let message = "the simulated provider does not answer, as it was told: set simulated.unreachable of the provider to false";
+            let message = "the simulated provider is set unreachable (spec.simulated.unreachable: true): set it to false";
             return Err(BackendError::new(ErrorKind::Unreachable, SIMULATED_PROVIDER_ERROR, message));
         }
         if self.faults.unauthenticated {
-            let message = "the simulated provider does not accept the credentials";
+            let message = "the simulated provider rejected the credentials";
             return Err(BackendError::new(ErrorKind::Unauthenticated, SIMULATED_PROVIDER_ERROR, message));
         }
         Ok(())
     }
 
-    /// Carries out a request at this time, or loses the answer after having carried it out.
+    /// Carries out a request at this time; the answer may get lost afterwards.
     pub fn request(&mut self, now: Timestamp, request: &Request) -> Answer {
         self.advance(now);
-        self.reach()?;
+        self.check_reachable()?;
         let dice = self.counters.dice;
         let answer = self.carry_out(self.time, request);
         let is_lost = faults::take(&mut self.faults.lost_replies)
@@ -88,7 +80,7 @@ impl World {
             self.count_change();
         }
         if is_lost {
-            let message = "the simulated provider did not answer: it may have done what was asked";
+            let message = "the simulated provider did not reply, and the request may have been carried out: set spec.simulated.lostRepliesPercent of the provider to 0 to stop simulated losses";
             return Err(BackendError::new(ErrorKind::Unreachable, SIMULATED_PROVIDER_ERROR, message));
         }
         answer
@@ -122,18 +114,21 @@ impl World {
         }
     }
 
-    /// The machine if it is what it is taken for; inside, the work that has to end first if there is some.
+    /// Returns the machine if it carries the identity; the inner error is the task that has to end first.
     fn idle(&self, reference: &Reference) -> Result<Result<&Machine, Progress>, BackendError> {
         let Some(machine) = self.machines.get(&reference.id) else {
-            let message = format!("there is no machine {}: create it first", reference.id);
+            let message = format!("machine {} not found at the provider: create it first", reference.id);
             return Err(BackendError::new(ErrorKind::Failed, SIMULATED_PROVIDER_ERROR, message));
         };
         if machine.tag.as_ref() != Some(&reference.tag) {
-            let message = format!("machine {} is another one by now and stays as it is", reference.id);
+            let message = format!(
+                "machine {} at the provider now has another identity and was not changed",
+                reference.id
+            );
             return Err(refused(SIMULATED_PROVIDER_ERROR, message));
         }
         Ok(match &machine.task {
-            Some(task) => Err(Progress::Working(format!("{} machine {:?}", task.work.verb(), machine.name))),
+            Some(task) => Err(Progress::Working(task.work.awaited().to_owned())),
             None => Ok(machine),
         })
     }
@@ -146,18 +141,19 @@ impl World {
     fn create(&mut self, now: Timestamp, definition: &Definition) -> Answer {
         if let Some(machine) = self.machine_of(&definition.tag) {
             return Ok(match &machine.task {
-                Some(task) => Progress::Working(format!("{} machine {:?}", task.work.verb(), machine.name)),
+                Some(task) => Progress::Working(task.work.awaited().to_owned()),
                 None => Progress::Done,
             });
         }
-        if let Some(working) = self.volume_on_its_way_out(definition) {
+        if let Some(working) = self.volume_in_deletion(definition) {
             return Ok(working);
         }
         if let Some((_, error)) = self.obstacle(definition) {
             return Err(error);
         }
+
         let fails = self.task_fails();
-        self.make_volumes(now, definition);
+        self.create_volumes(now, definition);
         let (zone, host) = self.place(definition.zone.as_deref());
         let id = self.take_machine_id();
         self.put_machine(Machine {
@@ -184,7 +180,7 @@ impl World {
             Err(working) => return Ok(working),
             Ok(machine) => self.difference(machine, definition),
         };
-        if let Some(working) = self.volume_on_its_way_out(definition) {
+        if let Some(working) = self.volume_in_deletion(definition) {
             return Ok(working);
         }
         let mut answer = Ok(Progress::Done);
@@ -194,7 +190,7 @@ impl World {
             }
             let fails = self.task_fails();
             if !fails {
-                self.make_volumes(now, definition);
+                self.create_volumes(now, definition);
                 self.edit_machine(reference.id, |machine| {
                     machine.given.clone_from(&definition.hardware);
                     machine.interfaces.clone_from(&definition.interfaces);
@@ -206,9 +202,10 @@ impl World {
         if difference.fixed.is_empty() || answer.is_err() {
             return answer;
         }
+        let fields: Vec<String> = difference.fixed.iter().map(|field| format!("spec.{field}")).collect();
         let message = format!(
-            "{} cannot change on a machine that exists: change it back, or make the machine anew",
-            difference.fixed.join(", ")
+            "{} cannot be changed on an existing machine: revert the change, or recreate the machine",
+            fields.join(", ")
         );
         Err(refused(reason::INVALID_SPEC, message))
     }
@@ -222,7 +219,7 @@ impl World {
         if is_running {
             return self.roll_and_begin(now, reference.id, Work::Restart { request: request.to_owned() });
         }
-        // What is off has nothing to restart: all that waits for one takes effect when it is switched on.
+        // A stopped machine has nothing to restart: pending changes take effect when it is started.
         self.count_change();
         self.unsaved.machines.insert(reference.id);
         self.edit_machine(reference.id, |machine| machine.restarted_for = Some(request.to_owned()));
@@ -232,16 +229,17 @@ impl World {
     fn destroy_volumes(&mut self, now: Timestamp, tag: &str, disks: &[String]) -> Answer {
         let attached = self.machine_of(tag).map_or(&[][..], |machine| &machine.attached);
         if let Some(disk) = disks.iter().find(|disk| attached.iter().any(|other| other.disk == **disk)) {
-            let message =
-                format!("volume of disk {disk:?} is attached: delete the machine or detach it first");
+            let message = format!(
+                "disk {disk:?} is attached to the machine: delete the machine or detach the disk first"
+            );
             return Err(refused(SIMULATED_PROVIDER_ERROR, message));
         }
         let mut answer = Ok(Progress::Done);
         for disk in disks {
             let Some(volume) = self.volume_of(tag, disk) else { continue };
-            let (id, is_going) = (volume.id, volume.task.is_some());
-            let one = if is_going {
-                Ok(Progress::Working(format!("deleting volume {:?}", volume.name)))
+            let id = volume.id;
+            let one = if volume.task.is_some() {
+                Ok(Progress::Working(volume.awaited_deletion()))
             } else {
                 let fails = self.task_fails();
                 self.begin_volume(now, id, fails)
@@ -253,17 +251,17 @@ impl World {
         answer
     }
 
-    /// Work on a volume that the definition needs and that is being deleted: it has to be gone before it can be made anew.
-    fn volume_on_its_way_out(&self, definition: &Definition) -> Option<Progress> {
+    /// Returns the deletion of a volume that the definition needs: it has to end before the volume can be recreated.
+    fn volume_in_deletion(&self, definition: &Definition) -> Option<Progress> {
         definition.disks.iter().find_map(|disk| {
             let volume = self.volume_of(&definition.tag, &disk.volume.disk)?;
             volume.task.as_ref()?;
-            Some(Progress::Working(format!("deleting volume {:?}", volume.name)))
+            Some(Progress::Working(volume.awaited_deletion()))
         })
     }
 
-    /// Makes the volumes that are missing and lets those grow that are too small.
-    fn make_volumes(&mut self, now: Timestamp, definition: &Definition) {
+    /// Creates missing volumes and expands those that are too small.
+    fn create_volumes(&mut self, now: Timestamp, definition: &Definition) {
         let ready_at = (!self.settings.latency.is_zero()).then(|| self.end_of_task(now));
         for Disk { volume: shape, .. } in &definition.disks {
             let id = match self.volume_of(&definition.tag, &shape.disk) {
@@ -292,7 +290,7 @@ impl World {
         }
     }
 
-    /// How a machine and a definition differ.
+    /// Returns the difference between a machine and a definition.
     #[must_use]
     pub fn difference(&self, machine: &Machine, definition: &Definition) -> Difference {
         let mut difference = Difference {
@@ -301,9 +299,11 @@ impl World {
                 || machine.attached != attachments(definition),
             fixed: Vec::new(),
         };
+
         if definition.zone.is_some() && definition.zone != machine.zone {
             difference.fixed.push("zone".to_owned());
         }
+
         for Disk { volume: wanted, .. } in &definition.disks {
             let Some(Volume { shape, .. }) = self.volume_of(&definition.tag, &wanted.disk) else {
                 difference.is_changeable = true;

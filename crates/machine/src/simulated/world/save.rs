@@ -1,4 +1,4 @@
-//! A world as bytes: one form for the whole and for what changed since, so that loading is reading them one after another.
+//! Serialization. Snapshots and changes have the same format, so that a world is loaded by applying records in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,26 +9,26 @@ use snafu::{ResultExt, Snafu};
 use super::{FIRST_ID, Machine, Volume, World, failure::Failed};
 use crate::simulated::{Settings, faults::Dice};
 
-/// Indicates that bytes are not a saved world.
+/// Why bytes could not be read as a saved world.
 #[derive(Debug, Snafu)]
 pub enum RestoreError {
     /// A record could not be read.
     #[snafu(display(
-        "failed to read record {number} of the saved world: remove the saved world to begin anew"
+        "failed to read record {number} of the saved world: delete the saved world to start over"
     ))]
     ReadRecord {
-        /// Which record, counted from 0.
+        /// The index of the record.
         number: usize,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
 }
 
-/// What is counted rather than found.
+/// Counters that cannot be derived from machines and volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Counters {
-    /// Kept, because other settings would say another; worlds that were saved without it began with the lowest.
+    /// Saved, because it would change with the settings; worlds that were saved without it started at the lowest ID.
     #[serde(default = "lowest")]
     pub(super) first_machine: u64,
     pub(super) next_machine: u64,
@@ -40,7 +40,7 @@ fn lowest() -> u64 {
     FIRST_ID
 }
 
-/// Numbers of the things that changed since the last save, and identities whose last task ended otherwise than before.
+/// The IDs that changed since the last save, and the identities whose last task ended with another result than before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsaved {
     pub(super) machines: BTreeSet<u64>,
@@ -48,10 +48,10 @@ pub struct Unsaved {
     pub(super) failures: BTreeSet<String>,
 }
 
-/// Things by number; none for those that are gone.
+/// A record to write: machines and volumes by ID; none for those that were deleted.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'world> {
+struct RecordRef<'world> {
     counters: Counters,
     machines: BTreeMap<u64, Option<&'world Machine>>,
     volumes: BTreeMap<u64, Option<&'world Volume>>,
@@ -59,9 +59,10 @@ struct Written<'world> {
     failures: BTreeMap<&'world str, Option<&'world Failed>>,
 }
 
+/// A record that was read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Read {
+struct Record {
     counters: Counters,
     machines: BTreeMap<u64, Option<Machine>>,
     volumes: BTreeMap<u64, Option<Volume>>,
@@ -70,18 +71,18 @@ struct Read {
 }
 
 impl World {
-    /// A number that grows with every request that changed something; what is saved is compared with it.
+    /// Returns a number that grows with every change, to compare with what is saved.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Notes that something changed which time alone would not have changed, and which therefore has to be saved.
+    /// Counts a change that does not follow from time alone, and therefore has to be saved.
     pub(super) fn count_change(&mut self) {
         self.revision = self.revision.saturating_add(1);
     }
 
-    /// Takes over from a world that is given up, so that revisions only grow: this one's is new.
+    /// Replaces a discarded world: revisions continue to grow, and this world has a new one.
     #[must_use]
     pub fn continuing(mut self, predecessor: &Self) -> Self {
         self.revision = predecessor.revision.saturating_add(1);
@@ -90,22 +91,22 @@ impl World {
         self
     }
 
-    /// The numbers of what changed since this was last asked. Whoever takes them has to save them or [`World::give_back`] them.
+    /// Returns what changed since the last call. The caller has to save it or call [`World::mark_unsaved`].
     pub fn take_unsaved(&mut self) -> Unsaved {
         std::mem::take(&mut self.unsaved)
     }
 
-    /// Marks things as not saved after all.
-    pub fn give_back(&mut self, unsaved: Unsaved) {
+    /// Marks changes as unsaved.
+    pub fn mark_unsaved(&mut self, unsaved: Unsaved) {
         self.unsaved.machines.extend(unsaved.machines);
         self.unsaved.volumes.extend(unsaved.volumes);
         self.unsaved.failures.extend(unsaved.failures);
     }
 
-    /// These things as bytes.
+    /// Serializes changes.
     pub fn record(&self, unsaved: &Unsaved) -> Result<Vec<u8>, serde_json::Error> {
         let Unsaved { machines, volumes, failures } = unsaved;
-        serde_json::to_vec(&Written {
+        serde_json::to_vec(&RecordRef {
             counters: self.counters,
             machines: machines.iter().map(|id| (*id, self.machines.get(id))).collect(),
             volumes: volumes.iter().map(|id| (*id, self.volumes.get(id))).collect(),
@@ -113,9 +114,9 @@ impl World {
         })
     }
 
-    /// The whole world as bytes.
+    /// Serializes the whole world.
     pub fn snapshot(&self) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(&Written {
+        serde_json::to_vec(&RecordRef {
             counters: self.counters,
             machines: self.machines.iter().map(|(id, machine)| (*id, Some(machine))).collect(),
             volumes: self.volumes.iter().map(|(id, volume)| (*id, Some(volume))).collect(),
@@ -123,7 +124,7 @@ impl World {
         })
     }
 
-    /// The world that these bytes, oldest first, were saved from. No bytes at all are a new world.
+    /// Restores a world from its records, oldest first. Without records the world is new.
     pub fn restore<'bytes>(
         settings: Settings,
         records: impl IntoIterator<Item = &'bytes [u8]>,
@@ -131,12 +132,13 @@ impl World {
     ) -> Result<Self, RestoreError> {
         let mut world = Self::new(settings);
         for (number, record) in records.into_iter().enumerate() {
-            let read: Read = serde_json::from_slice(record).context(ReadRecordSnafu { number })?;
+            let read: Record = serde_json::from_slice(record).context(ReadRecordSnafu { number })?;
             world.counters = read.counters;
             merge(&mut world.machines, read.machines);
             merge(&mut world.volumes, read.volumes);
             merge(&mut world.failures, read.failures);
         }
+
         world.machines.values().for_each(|machine| world.index.add_machine(machine));
         world.volumes.values().for_each(|volume| world.index.add_volume(volume));
         world.index.free_ids = (world.counters.first_machine..world.counters.next_machine)
@@ -147,11 +149,11 @@ impl World {
     }
 }
 
-fn merge<Key: Ord, Thing>(things: &mut BTreeMap<Key, Thing>, read: BTreeMap<Key, Option<Thing>>) {
-    for (id, thing) in read {
-        match thing {
-            Some(thing) => things.insert(id, thing),
-            None => things.remove(&id),
+fn merge<Key: Ord, Item>(items: &mut BTreeMap<Key, Item>, read: BTreeMap<Key, Option<Item>>) {
+    for (id, item) in read {
+        match item {
+            Some(item) => items.insert(id, item),
+            None => items.remove(&id),
         };
     }
 }

@@ -1,15 +1,15 @@
-//! Tasks: what takes time, and what is so when the time has come.
+//! Tasks: work of the provider that takes time, and its effect when it ends.
 
 use jiff::Timestamp;
 
 use super::{Answer, Key, Task, Work, World};
 use crate::{BackendError, ErrorKind, Progress, simulated::faults};
 
-/// The reason of everything that the simulated provider gets wrong by itself.
+/// The reason for all errors of the simulated provider itself.
 pub const SIMULATED_PROVIDER_ERROR: &str = "SimulatedProviderError";
 
 impl World {
-    /// Lets time pass: ends every task that is due, in the order in which they are.
+    /// Advances time: ends every task that is due, in the order of their due times.
     pub fn advance(&mut self, now: Timestamp) {
         self.time = self.time.max(now);
         while let Some((due, key)) = self.index.due.first().copied().filter(|(due, _)| *due <= self.time) {
@@ -20,30 +20,30 @@ impl World {
         }
     }
 
-    /// When the next task ends; none if none is running.
+    /// Returns when the next task ends; none if no task is running.
     #[must_use]
     pub fn next_due(&self) -> Option<Timestamp> {
         self.index.due.first().map(|(due, _)| *due)
     }
 
-    /// Whether the task that begins now will fail.
+    /// Decides whether the task that starts now will fail.
     pub(super) fn task_fails(&mut self) -> bool {
         faults::take(&mut self.faults.failed_tasks)
             || self.counters.dice.hit(self.settings.seed, self.settings.failed_tasks_percent)
     }
 
-    /// When a task that begins now ends.
+    /// Returns when a task that starts now ends.
     pub(super) fn end_of_task(&self, now: Timestamp) -> Timestamp {
-        // A time that does not fit ends at the end of time rather than never.
+        // A time out of range becomes the largest one, so that the task still ends.
         now.saturating_add(self.settings.latency).unwrap_or(Timestamp::MAX)
     }
 
-    /// Begins to work on a machine; without latency it ends at once.
+    /// Starts a task of a machine; without latency it ends immediately.
     pub(super) fn begin(&mut self, now: Timestamp, id: u64, work: Work, fails: bool) -> Answer {
         let task = Task { work, due: self.end_of_task(now), fails };
-        let words = self.machines.get(&id).map(|machine| format!("machine {:?}", machine.name));
-        let words = words.unwrap_or_default();
-        let answer = self.progress(&task, &words);
+        let name = self.machines.get(&id).map(|machine| machine.name.as_str()).unwrap_or_default();
+        let answer = self.progress(&task, task.work.awaited(), &format!("machine {name:?}"));
+
         self.count_change();
         self.unsaved.machines.insert(id);
         self.edit_machine(id, |machine| machine.task = Some(task));
@@ -53,11 +53,16 @@ impl World {
         answer
     }
 
-    /// Begins to delete a volume; without latency it ends at once.
+    /// Starts the deletion of a volume; without latency it ends immediately.
     pub(super) fn begin_volume(&mut self, now: Timestamp, id: u64, fails: bool) -> Answer {
         let task = Task { work: Work::Destroy, due: self.end_of_task(now), fails };
-        let words = self.volumes.get(&id).map(|volume| format!("volume {:?}", volume.name));
-        let answer = self.progress(&task, &words.unwrap_or_default());
+        let answer = match self.volumes.get(&id) {
+            Some(volume) => {
+                self.progress(&task, &volume.awaited_deletion(), &format!("volume {:?}", volume.name))
+            }
+            None => Ok(Progress::Done),
+        };
+
         self.count_change();
         self.unsaved.volumes.insert(id);
         self.edit_volume(id, |volume| volume.task = Some(task));
@@ -67,26 +72,27 @@ impl World {
         answer
     }
 
-    fn progress(&self, task: &Task, words: &str) -> Answer {
+    fn progress(&self, task: &Task, awaited: &str, subject: &str) -> Answer {
         if !self.settings.latency.is_zero() {
-            return Ok(Progress::Working(format!("{} {words}", task.work.verb())));
+            return Ok(Progress::Working(awaited.to_owned()));
         }
-        match failure(task, words) {
+        match failure(task, subject) {
             Some(message) => Err(BackendError::new(ErrorKind::Failed, SIMULATED_PROVIDER_ERROR, message)),
             None => Ok(Progress::Done),
         }
     }
 
-    /// Ends the task of a machine. One that failed leaves the machine as it was before; one that was being made is gone,
-    /// and its volumes stay for the next attempt.
+    /// Ends the task of a machine. A failed task leaves the machine as it was before. A failed creation removes the
+    /// machine and leaves its volumes for the next attempt.
     fn finish_machine(&mut self, id: u64, at: Timestamp) {
         let Some(machine) = self.machines.get(&id) else { return };
         let Some(task) = machine.task.clone() else { return };
         let failure = failure(&task, &format!("machine {:?}", machine.name));
         let tag = machine.tag.clone();
+
         self.end_work(id, at, task);
         if let Some(tag) = tag {
-            self.note_end(&tag, at, failure);
+            self.record_result(&tag, at, failure);
         }
     }
 
@@ -121,23 +127,24 @@ impl World {
         let Some(task) = &volume.task else { return };
         let failure = failure(task, &format!("volume {:?}", volume.name));
         let tag = volume.tag.clone();
+
         if task.fails {
             self.edit_volume(id, |volume| volume.task = None);
         } else {
             self.remove_volume(id);
         }
         if let Some(tag) = tag {
-            self.note_end(&tag, at, failure);
+            self.record_result(&tag, at, failure);
         }
     }
 }
 
-/// What is told of a task that fails.
-fn failure(task: &Task, words: &str) -> Option<String> {
+/// Returns the message of a task that fails.
+fn failure(task: &Task, subject: &str) -> Option<String> {
     task.fails.then(|| {
         format!(
-            "the simulated provider failed to {} {words}, as it was told to fail now and then",
-            task.work.infinitive()
+            "the simulated provider failed to {} {subject}: set spec.simulated.failedTasksPercent of the provider to 0 to stop simulated failures",
+            task.work.verb()
         )
     })
 }

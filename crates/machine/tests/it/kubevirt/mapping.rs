@@ -1,9 +1,8 @@
-//! Every row of the specification's mapping, and of what is ours beside it: a piece of a Machine's spec, and the piece of
-//! the VirtualMachine that comes of it.
+//! The mapping from the spec of a Machine to the VirtualMachine, row by row.
 
-use super::stage::case;
+use super::case::case;
 
-/// What is asked, the spec in YAML, and where the answer is in the VirtualMachine.
+/// Title, spec in YAML, and the path in the VirtualMachine to print.
 const ROWS: &[(&str, &str, &str)] = &[
     ("cores", "{template: small, resources: {cpu: {cores: 2}}}", "domain/cpu"),
     ("threads", "{template: small, resources: {cpu: {threads: 2}}}", "domain/cpu"),
@@ -92,7 +91,7 @@ const BOOT_ORDERS: &[&str] = &[
     "[network, cdrom, disk]",
 ];
 
-fn json(case: &super::stage::Case, path: &str) -> String {
+fn json(case: &super::case::Case, path: &str) -> String {
     let machine = case.planned().virtual_machine;
     let found = machine.object.data.pointer(&format!("/spec/template/spec/{path}")).cloned();
     serde_json::to_string(&found).unwrap()
@@ -100,16 +99,16 @@ fn json(case: &super::stage::Case, path: &str) -> String {
 
 #[test]
 fn every_row_of_the_mapping() {
-    let told = ROWS.iter().map(|(title, spec, path)| {
+    let rows = ROWS.iter().map(|(title, spec, path)| {
         let case = case(&format!("{{spec: {spec}, networks: {{prod: {{bridge: br0}}}}}}"));
         format!("{title}\n  {spec}\n  {path}: {}\n", json(&case, path))
     });
-    insta::assert_snapshot!(told.collect::<String>());
+    insta::assert_snapshot!(rows.collect::<String>());
 }
 
 #[test]
 fn every_boot_order() {
-    let told = BOOT_ORDERS.iter().map(|order| {
+    let orders = BOOT_ORDERS.iter().map(|order| {
         let case = case(&format!(
             "{{spec: {{template: small, bootOrder: {order}, disks: [{{name: data, size: 1Gi}}, {{name: iso, size: 1Gi, device: cdrom}}], networks: [{{name: eth0, networkName: prod}}, {{name: eth1, networkName: prod}}]}}, networks: {{prod: {{bridge: br0}}}}}}"
         ));
@@ -123,18 +122,18 @@ fn every_boot_order() {
         numbered.sort();
         format!("{order}: {numbered:?}\n")
     });
-    insta::assert_snapshot!(told.collect::<String>());
+    insta::assert_snapshot!(orders.collect::<String>());
 }
 
 #[test]
-fn a_kind_of_device_that_the_machine_lacks_is_passed_over() {
+fn a_boot_device_that_the_machine_lacks_is_skipped() {
     let case = case("spec: {template: small, bootOrder: [cdrom, disk]}");
     assert!(json(&case, "domain/devices/disks").contains("\"bootOrder\":1"));
     assert_eq!(case.planned().problems, []);
 }
 
 #[test]
-fn a_machine_that_shall_be_off_is_halted() {
+fn a_machine_with_power_state_stopped_is_halted() {
     for (power, strategy) in [("Running", "Always"), ("Stopped", "Halted")] {
         let case = case(&format!("spec: {{template: small, powerState: {power}}}"));
         let machine = case.planned().virtual_machine;

@@ -1,12 +1,14 @@
-//! The KubeVirt backend: what it makes, what it refuses, what it understands, what it sends, without a cluster; and what
-//! KubeVirt itself makes of that, in `real`.
+//! The KubeVirt backend: its objects, refusals, observations and requests without a cluster, and in `real` with the real
+//! KubeVirt.
 
+pub mod case;
+mod fake_cluster;
+mod hostile;
+mod hostile_text;
 mod mapping;
 mod plans;
 #[cfg(feature = "integration")]
 mod real;
 mod refusals;
 mod requests;
-mod stage;
-mod standin;
 mod states;

@@ -1,4 +1,4 @@
-//! Whole machines: a folder for each, with the case and the objects that come of it.
+//! Whole machines: a folder for each, with the case and the resulting objects.
 
 use std::{fs, path::Path};
 
@@ -7,16 +7,16 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use vitistack_machine::kubevirt::{DerivedSecret, Write, changes};
 
-use super::stage::{Case, case};
+use super::case::{Case, case};
 
-/// The objects of a case, as they would be sent, with the Secret's content in clear.
+/// Returns the objects of a case as they would be sent, with decoded Secrets.
 fn objects(case: &Case) -> String {
     let planned = case.planned();
-    assert_eq!(planned.problems, [], "a case that cannot be made belongs among the refusals");
+    assert_eq!(planned.problems, [], "a case with problems belongs in the refusals");
     let writes = changes(&case.settings(), &case.order(), &planned, &case.found(), None);
     let documents = writes.iter().map(|write| {
         let object = match write {
-            Write::Create { child, .. } | Write::Apply { child, .. } => clear(&child.object),
+            Write::Create { child, .. } | Write::Apply { child, .. } => decode_secret(&child.object),
             Write::Amend { .. } | Write::Delete { .. } => Value::Null,
         };
         format!("# {write}\n{}", serde_saphyr::to_string(&object).unwrap())
@@ -24,7 +24,7 @@ fn objects(case: &Case) -> String {
     documents.collect::<Vec<_>>().join("---\n")
 }
 
-fn clear(object: &DynamicObject) -> Value {
+fn decode_secret(object: &DynamicObject) -> Value {
     let mut object = serde_json::to_value(object).unwrap();
     if object["kind"] == "Secret" {
         for value in object["data"].as_object_mut().unwrap().values_mut() {
@@ -36,7 +36,7 @@ fn clear(object: &DynamicObject) -> Value {
 }
 
 #[test]
-fn every_case_gives_its_objects() {
+fn every_case_has_the_expected_objects() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/kubevirt");
     let mut names: Vec<String> = fs::read_dir(&folder)
         .unwrap()
@@ -44,7 +44,7 @@ fn every_case_gives_its_objects() {
         .filter(|name| folder.join(name).is_dir())
         .collect();
     names.sort();
-    assert!(names.len() > 15, "the cases are not where they should be: {names:?}");
+    assert!(names.len() > 15, "cases are missing: {names:?}");
     for name in names {
         let folder = folder.join(&name);
         let case = case(&fs::read_to_string(folder.join("case.yaml")).unwrap());
@@ -55,7 +55,7 @@ fn every_case_gives_its_objects() {
 }
 
 #[test]
-fn a_plain_machine_is_two_writes() {
+fn a_minimal_machine_needs_two_writes() {
     let case = case("sample: machine-basic");
     assert_eq!(
         case.writes(),
@@ -64,7 +64,7 @@ fn a_plain_machine_is_two_writes() {
 }
 
 #[test]
-fn a_plan_does_not_print_what_is_secret() {
+fn a_plan_does_not_print_secrets() {
     let case = case(
         "{spec: {template: small, cloudInit: {secretRef: {name: secrets, key: other}}}, secret: {other: hunter2}}",
     );

@@ -1,10 +1,10 @@
-//! What would be refused by KubeVirt, or accepted and never run: refused first, with the fix.
+//! Machines that KubeVirt would refuse, or accept and never run, are refused in advance, with the fix.
 
 use vitistack_plan::machine::Problem;
 
-use super::stage::case;
+use super::case::case;
 
-/// What is wrong, and the case in YAML.
+/// Title, and the case in YAML.
 const CASES: &[(&str, &str)] = &[
     ("KubeVirt is missing", "{lacks: [VirtualMachine, VirtualMachineInstance], spec: {template: small}}"),
     (
@@ -18,66 +18,63 @@ const CASES: &[(&str, &str)] = &[
     ),
     ("Multus is missing and not needed", "{lacks: [NetworkAttachmentDefinition], spec: {template: small}}"),
     (
-        "a class that names nothing",
+        "a missing storage class",
         "{spec: {template: small, disks: [{name: data, size: 1Gi, storageClass: slow}]}}",
     ),
-    ("a default class that is none", "{storage_classes: [], spec: {template: small}}"),
+    ("no default storage class", "{storage_classes: [], spec: {template: small}}"),
     (
-        "no class and no default one",
+        "no storage class and no default one",
         "{storage_classes: [{kind: StorageClass, metadata: {name: fast-ssd}}], spec: {resources: {cpu: {cores: 1}, memory: {size: 1Gi}}, disks: [{name: root, size: 1Gi}]}}",
     ),
     (
-        "a class named default",
+        "a storage class named default",
         "{storage_classes: [{kind: StorageClass, metadata: {name: default}}], spec: {template: small}}",
     ),
+    ("a missing source claim", "{spec: {template: small, disks: [{name: root, source: {claim: golden}}]}}"),
     (
-        "a source that names nothing",
-        "{spec: {template: small, disks: [{name: root, source: {claim: golden}}]}}",
-    ),
-    (
-        "a source that is larger",
+        "a source larger than the disk",
         "{spec: {template: small, disks: [{name: root, source: {claim: golden}}]}, cluster: [{kind: PersistentVolumeClaim, metadata: {name: golden, namespace: default}, spec: {resources: {requests: {storage: 30Gi}}}, status: {capacity: {storage: 32Gi}}}]}",
     ),
     (
-        "the old board",
+        "machine type pc-i440fx",
         "{spec: {template: small, domain: {machine: {type: pc-i440fx}}}, cluster: [{kind: KubeVirt, metadata: {name: kubevirt, namespace: kubevirt}, spec: {}}]}",
     ),
     (
-        "the old board, allowed",
+        "machine type pc-i440fx, allowed",
         "{spec: {template: small, domain: {machine: {type: pc-i440fx}}}, cluster: [{kind: KubeVirt, metadata: {name: kubevirt, namespace: kubevirt}, spec: {configuration: {architectureConfiguration: {amd64: {emulatedMachines: ['q35*', pc]}}}}}]}",
     ),
     (
-        "the old board, allowed the old way",
+        "machine type pc-i440fx, allowed by the deprecated field",
         "{spec: {template: small, domain: {machine: {type: pc-i440fx}}}, cluster: [{kind: KubeVirt, metadata: {name: kubevirt, namespace: kubevirt}, spec: {configuration: {emulatedMachines: ['pc*']}}}]}",
     ),
     (
-        "the old board with secure boot",
+        "machine type pc-i440fx with secure boot",
         "{spec: {template: small, domain: {machine: {type: pc-i440fx}, firmware: {bootloader: {efi: true, secureBoot: true}}}}}",
     ),
     (
-        "a disk named as a volume of KubeVirt's pod",
+        "a disk with the name of a volume of the virt-launcher pod",
         "{spec: {template: small, disks: [{name: sockets, size: 1Gi}]}}",
     ),
     (
-        "a disk named as that of cloud-init",
+        "a disk with the name of the cloud-init disk",
         "{spec: {template: small, disks: [{name: cloudinitdisk, size: 1Gi}], cloudInit: {userData: '#cloud-config'}}}",
     ),
     ("the same without cloud-init", "{spec: {template: small, disks: [{name: cloudinitdisk, size: 1Gi}]}}"),
-    ("boots from a CD-ROM that is not there", "{spec: {template: small, bootOrder: [cdrom]}}"),
-    ("a zone that the provider has not", "{zones: [hq-1, hq-2], spec: {template: small, zone: moon}}"),
+    ("boot from a missing CD-ROM", "{spec: {template: small, bootOrder: [cdrom]}}"),
+    ("a zone that the provider does not have", "{zones: [hq-1, hq-2], spec: {template: small, zone: moon}}"),
     ("a zone that the provider has", "{zones: [hq-1, hq-2], spec: {template: small, zone: hq-2}}"),
-    ("a zone of a provider that names none", "{spec: {template: small, zone: hq-2}}"),
+    ("a zone of a provider without zones", "{spec: {template: small, zone: hq-2}}"),
     (
-        "a zone that the provider had when the machine was made",
+        "a zone that the provider had when the machine was created",
         "{zones: [hq-1], spec: {template: small, zone: hq-2}, cluster: [{kind: VirtualMachine, metadata: {name: vm, namespace: default, labels: {vitistack.io/identity: 6f9619ff-8b86-4d01-b42d-00cf4fc964ff}}}]}",
     ),
     (
-        "two things at once",
+        "two problems",
         "{lacks: [NetworkAttachmentDefinition], spec: {template: small, disks: [{name: data, size: 1Gi, storageClass: slow}], networks: [{name: eth0, networkName: prod}]}, networks: {prod: {bridge: br0}}}",
     ),
 ];
 
-fn tell(problem: &Problem) -> String {
+fn describe(problem: &Problem) -> String {
     let about = match problem {
         Problem::Storage(_) => "storage",
         Problem::Network(_) => "network",
@@ -87,17 +84,17 @@ fn tell(problem: &Problem) -> String {
 }
 
 #[test]
-fn everything_that_would_not_run_is_refused_with_the_fix() {
-    let told = CASES.iter().map(|(title, yaml)| {
+fn machines_that_would_not_run_are_refused_with_the_fix() {
+    let lines = CASES.iter().map(|(title, yaml)| {
         let problems = case(yaml).planned().problems;
-        let told: String = problems.iter().map(tell).collect();
-        format!("{title}\n{}", if told.is_empty() { "  nothing\n" } else { &told })
+        let described: String = problems.iter().map(describe).collect();
+        format!("{title}\n{}", if described.is_empty() { "  nothing\n" } else { &described })
     });
-    insta::assert_snapshot!(told.collect::<String>());
+    insta::assert_snapshot!(lines.collect::<String>());
 }
 
 #[test]
-fn user_data_beyond_a_secret_is_refused() {
+fn user_data_that_exceeds_a_secret_is_refused() {
     let large = "x".repeat(1 << 20);
     let case = case(&format!(
         "{{spec: {{template: small, cloudInit: {{userData: '#cloud-config', secretRef: {{name: s, key: userdata}}}}}}, secret: {{userdata: {large}}}}}"
@@ -108,7 +105,7 @@ fn user_data_beyond_a_secret_is_refused() {
 }
 
 #[test]
-fn what_is_there_needs_no_class_and_no_program_any_more() {
+fn existing_volumes_need_no_storage_class_and_no_cdi() {
     let case = case(
         "{lacks: [DataVolume], storage_classes: [], spec: {template: small, disks: [{name: root, source: {claim: golden}}]}, cluster: [{kind: PersistentVolumeClaim, metadata: {name: vm-root, labels: {vitistack.io/identity: 6f9619ff-8b86-4d01-b42d-00cf4fc964ff}, annotations: {cdi.kubevirt.io/storage.usePopulator: 'true'}}, spec: {resources: {requests: {storage: 20Gi}}}, status: {phase: Bound}}]}",
     );
@@ -116,10 +113,10 @@ fn what_is_there_needs_no_class_and_no_program_any_more() {
 }
 
 #[test]
-fn something_of_a_needed_name_that_is_not_ours_blocks() {
+fn a_foreign_object_with_the_same_name_blocks() {
     let other =
         "metadata: {namespace: default, labels: {vitistack.io/machine: web, vitistack.io/identity: other}";
-    let told: Vec<String> = [
+    let foreign: Vec<String> = [
         format!("{{kind: VirtualMachine, {other}, name: vm}}}}"),
         "{kind: VirtualMachineInstance, metadata: {namespace: default, name: vm}}".to_owned(),
         "{kind: PersistentVolumeClaim, metadata: {namespace: default, name: vm-root}}".to_owned(),
@@ -137,5 +134,5 @@ fn something_of_a_needed_name_that_is_not_ours_blocks() {
         case(&yaml(&object.replace("prod-untagged-NETWORK", &name.unwrap()))).observed().foreign.unwrap_or_else(|| "nothing".to_owned())
     })
     .collect();
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(foreign.join("\n"));
 }

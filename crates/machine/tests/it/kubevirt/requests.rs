@@ -1,4 +1,4 @@
-//! What is sent: no more than needed, only to what is ours, and the same end whatever gets lost on the way.
+//! The requests of the backend: no more than needed, only for its own objects, and with the same result after lost replies.
 
 use serde_json::{Value, json};
 use vitistack_machine::{Backend, ErrorKind, Progress, kubevirt::Kind};
@@ -6,27 +6,27 @@ use vitistack_plan::machine::{Part, Power, Update};
 use vitistack_types::conditions::reason;
 
 use super::{
-    stage::{Case, IDENTITY, case},
-    standin::StandIn,
+    case::{Case, IDENTITY, case},
+    fake_cluster::FakeCluster,
 };
 
 const FULL: &str = "{spec: {template: small, disks: [{name: data, size: 1Gi, source: {image: quay.io/a/b}}], networks: [{name: eth0, networkName: prod}], cloudInit: {userData: '#cloud-config'}}, networks: {prod: {bridge: br0}}}";
 
-/// A case, its cluster after the machine was made, and no writes counted yet.
-fn made(yaml: &str) -> (Case, StandIn) {
+/// Returns a case and its cluster after the machine was created.
+fn created(yaml: &str) -> (Case, FakeCluster) {
     let case = case(yaml);
-    let cluster = StandIn::new(&case);
+    let cluster = FakeCluster::new(&case);
     assert_eq!(cluster.run(cluster.backend(&case).create(&case.order())), Ok(Progress::Done));
     (case, cluster)
 }
 
-fn update(case: &Case, cluster: &StandIn, update: &Update) -> Vec<String> {
+fn update(case: &Case, cluster: &FakeCluster, update: &Update) -> Vec<String> {
     cluster.writes();
     cluster.run(cluster.backend(case).update(&case.order(), update)).unwrap();
     cluster.writes()
 }
 
-fn delete(case: &Case, cluster: &StandIn, part: &Part) -> (Progress, Vec<String>) {
+fn delete(case: &Case, cluster: &FakeCluster, part: &Part) -> (Progress, Vec<String>) {
     cluster.writes();
     let progress = cluster.run(cluster.backend(case).delete(&case.order().target, part)).unwrap();
     (progress, cluster.writes())
@@ -42,8 +42,8 @@ fn instance(uid: &str) -> Value {
 }
 
 #[test]
-fn a_plain_machine_is_a_claim_and_a_virtual_machine_and_then_nothing() {
-    let (case, cluster) = made("spec: {template: small}");
+fn a_minimal_machine_is_a_claim_and_a_virtual_machine_and_then_no_more_writes() {
+    let (case, cluster) = created("spec: {template: small}");
     assert_eq!(
         cluster.writes(),
         ["POST persistentvolumeclaims/default/vm-root", "PATCH virtualmachines.kubevirt.io/default/vm"]
@@ -58,8 +58,8 @@ fn a_plain_machine_is_a_claim_and_a_virtual_machine_and_then_nothing() {
 }
 
 #[test]
-fn what_a_machine_needs_is_made_before_it() {
-    let (_, cluster) = made(FULL);
+fn dependencies_are_created_before_the_machine() {
+    let (_, cluster) = created(FULL);
     let kinds: Vec<String> =
         cluster.writes().iter().map(|write| write.split('/').next().unwrap().to_owned()).collect();
     assert_eq!(
@@ -75,12 +75,12 @@ fn what_a_machine_needs_is_made_before_it() {
 }
 
 #[test]
-fn a_lost_reply_makes_no_second_machine() {
-    let (_, calm) = made(FULL);
+fn a_lost_reply_creates_no_duplicate() {
+    let (_, calm) = created(FULL);
     let writes = calm.writes().len();
     for lost_after in 0..writes {
         let case = case(FULL);
-        let cluster = StandIn::new(&case);
+        let cluster = FakeCluster::new(&case);
         let backend = cluster.backend(&case);
         cluster.lose_after(Some(lost_after));
         let failure = cluster.run(backend.create(&case.order())).unwrap_err();
@@ -93,19 +93,19 @@ fn a_lost_reply_makes_no_second_machine() {
 }
 
 #[test]
-fn a_machine_is_refused_before_anything_is_made() {
+fn a_machine_is_refused_before_anything_is_created() {
     let case = case("{lacks: [VirtualMachine, VirtualMachineInstance], spec: {template: small}}");
-    let cluster = StandIn::new(&case);
+    let cluster = FakeCluster::new(&case);
     let failure = cluster.run(cluster.backend(&case).create(&case.order())).unwrap_err();
     assert_eq!((failure.kind, failure.reason), (ErrorKind::Refused, reason::KUBEVIRT_API_ERROR));
     assert_eq!(cluster.writes(), Vec::<String>::new());
 }
 
 #[test]
-fn a_claim_of_the_right_name_that_is_not_ours_is_left_alone() {
+fn a_foreign_claim_with_the_same_name_is_not_touched() {
     let claim = "{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: vm-root, namespace: default}, spec: {}}";
     let case = case(&format!("{{spec: {{template: small}}, cluster: [{claim}]}}"));
-    let cluster = StandIn::new(&case);
+    let cluster = FakeCluster::new(&case);
     let before = cluster.objects();
     let failure = cluster.run(cluster.backend(&case).create(&case.order())).unwrap_err();
     assert_eq!((failure.kind, failure.reason), (ErrorKind::Refused, reason::NAME_TAKEN));
@@ -115,8 +115,8 @@ fn a_claim_of_the_right_name_that_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn the_switch_is_one_write() {
-    let (case, cluster) = made("spec: {template: small}");
+fn start_and_stop_are_one_write() {
+    let (case, cluster) = created("spec: {template: small}");
     let machine = "PATCH virtualmachines.kubevirt.io/default/vm by force";
     assert_eq!(update(&case, &cluster, &Update::Stop), [machine]);
     assert_eq!(cluster.object("VirtualMachine").unwrap()["spec"]["runStrategy"], "Halted");
@@ -127,8 +127,8 @@ fn the_switch_is_one_write() {
 }
 
 #[test]
-fn a_machine_can_be_switched_off_whatever_else_stands_in_the_way() {
-    let (_, cluster) = made("spec: {template: small}");
+fn a_machine_can_be_stopped_in_spite_of_other_problems() {
+    let (_, cluster) = created("spec: {template: small}");
     let broken = case("spec: {template: medium, disks: [{name: data, size: 1Gi, storageClass: none}]}");
     let failure =
         cluster.run(cluster.backend(&broken).update(&broken.order(), &Update::Specification)).unwrap_err();
@@ -140,8 +140,8 @@ fn a_machine_can_be_switched_off_whatever_else_stands_in_the_way() {
 }
 
 #[test]
-fn a_disk_grows_where_it_is() {
-    let (_, cluster) = made("spec: {template: small}");
+fn a_disk_is_expanded_in_place() {
+    let (_, cluster) = created("spec: {template: small}");
     cluster.change("PersistentVolumeClaim", |claim| claim["status"] = json!({ "phase": "Bound" }));
     let larger = case("spec: {template: small, disks: [{name: root, size: 30Gi}]}");
     assert_eq!(
@@ -155,9 +155,9 @@ fn a_disk_grows_where_it_is() {
 }
 
 #[test]
-fn a_restart_takes_exactly_one_instance_however_often_it_is_asked() {
+fn a_restart_deletes_exactly_one_instance_however_often_it_is_requested() {
     let restart = Update::Restart { request: "noon".to_owned() };
-    let (case, cluster) = made("spec: {template: small}");
+    let (case, cluster) = created("spec: {template: small}");
     cluster.add(Kind::VirtualMachineInstance, instance("first"));
     assert_eq!(
         update(&case, &cluster, &restart),
@@ -176,30 +176,33 @@ fn a_restart_takes_exactly_one_instance_however_often_it_is_asked() {
 }
 
 #[test]
-fn a_restart_that_was_noted_and_not_done_is_done_later() {
+fn an_interrupted_restart_is_completed_later() {
     let restart = Update::Restart { request: "noon".to_owned() };
-    let (case, cluster) = made("spec: {template: small}");
+    let (case, cluster) = created("spec: {template: small}");
     cluster.add(Kind::VirtualMachineInstance, instance("first"));
     cluster.lose_after(Some(0));
     cluster.run(cluster.backend(&case).update(&case.order(), &restart)).unwrap_err();
     cluster.lose_after(None);
-    let seen = || {
+    let restarted_for = || {
         let order = case.order();
         let observed = cluster.run(cluster.backend(&case).observe(&order.target, Some(&order))).unwrap();
         observed.machine.unwrap().restarted_for
     };
-    assert_eq!(seen(), None);
+    assert_eq!(restarted_for(), None);
     assert_eq!(update(&case, &cluster, &restart), ["DELETE virtualmachineinstances.kubevirt.io/default/vm"]);
-    assert_eq!(seen().as_deref(), Some("noon"));
+    assert_eq!(restarted_for().as_deref(), Some("noon"));
 }
 
 #[test]
-fn a_machine_goes_before_its_volumes_and_only_what_is_asked_goes() {
+fn a_machine_is_deleted_before_its_volumes_and_nothing_else_is() {
     let (case, cluster) =
-        made("spec: {template: small, disks: [{name: data, size: 1Gi, reclaimPolicy: Retain}]}");
+        created("spec: {template: small, disks: [{name: data, size: 1Gi, reclaimPolicy: Retain}]}");
     let root = Part::Disks(vec!["root".to_owned()]);
     let (progress, writes) = delete(&case, &cluster, &root);
-    assert_eq!((progress, writes.len()), (Progress::Working("the machine still has vm-root".to_owned()), 0));
+    assert_eq!(
+        (progress, writes.len()),
+        (Progress::Working("the machine to release volume \"vm-root\"".to_owned()), 0)
+    );
     let (_, writes) = delete(&case, &cluster, &Part::Machine);
     assert_eq!(writes, ["DELETE virtualmachines.kubevirt.io/default/vm"]);
     let (_, writes) = delete(&case, &cluster, &root);
@@ -212,10 +215,10 @@ fn a_machine_goes_before_its_volumes_and_only_what_is_asked_goes() {
 }
 
 #[test]
-fn what_nobody_collects_in_a_remote_cluster_is_not_forgotten() {
+fn objects_without_an_owner_in_a_remote_cluster_are_deleted() {
     let remote = "{is_remote: true, spec: {template: small, cloudInit: {userData: x}}}";
-    let (case, cluster) = made(remote);
-    let left = |case: &Case, cluster: &StandIn| {
+    let (case, cluster) = created(remote);
+    let left = |case: &Case, cluster: &FakeCluster| {
         let observed = cluster.run(cluster.backend(case).observe(&case.order().target, None)).unwrap();
         let disks = observed.disks.into_iter().map(|disk| disk.name);
         disks.chain(observed.leftovers).collect::<Vec<_>>()
@@ -228,16 +231,16 @@ fn what_nobody_collects_in_a_remote_cluster_is_not_forgotten() {
     let (_, writes) = delete(&case, &cluster, &Part::Leftovers);
     assert_eq!(writes, ["DELETE secrets/default/vm-cloudinit"]);
     assert_eq!(left(&case, &cluster), Vec::<String>::new());
-    let (case, cluster) = made("spec: {template: small, cloudInit: {userData: x}}");
+    let (case, cluster) = created("spec: {template: small, cloudInit: {userData: x}}");
     delete(&case, &cluster, &Part::Machine);
-    assert_eq!(left(&case, &cluster), ["root"], "what belongs to the Machine goes with it");
+    assert_eq!(left(&case, &cluster), ["root"], "owned objects are deleted with the Machine");
 }
 
 #[test]
-fn only_what_never_held_anything_goes_when_there_was_no_room() {
-    let (case, cluster) = made("spec: {template: small, cloudInit: {userData: x}}");
+fn only_blank_disks_are_deleted_after_a_creation_without_capacity() {
+    let (case, cluster) = created("spec: {template: small, cloudInit: {userData: x}}");
     let root = || Part::BlankDisks(vec!["root".to_owned()]);
-    assert_eq!(delete(&case, &cluster, &root()), (Progress::Done, Vec::new()), "the machine has it");
+    assert_eq!(delete(&case, &cluster, &root()), (Progress::Done, Vec::new()), "the machine uses it");
     assert_eq!(delete(&case, &cluster, &Part::Leftovers), (Progress::Done, Vec::new()));
     delete(&case, &cluster, &Part::Machine);
     let observe = || {
@@ -273,9 +276,9 @@ fn only_what_never_held_anything_goes_when_there_was_no_room() {
 }
 
 #[test]
-fn a_filled_volume_goes_by_its_data_volume() {
+fn an_imported_volume_is_deleted_by_its_data_volume() {
     let (case, cluster) =
-        made("spec: {template: small, disks: [{name: root, source: {image: quay.io/a/b}}]}");
+        created("spec: {template: small, disks: [{name: root, source: {image: quay.io/a/b}}]}");
     let filled = cluster.object("DataVolume").unwrap();
     cluster.add(
         Kind::PersistentVolumeClaim,
@@ -296,7 +299,7 @@ fn a_filled_volume_goes_by_its_data_volume() {
 
 #[test]
 fn another_machine_of_the_same_name_is_never_touched() {
-    let (case, cluster) = made("spec: {template: small}");
+    let (case, cluster) = created("spec: {template: small}");
     cluster.change("VirtualMachine", |machine| {
         machine["metadata"]["labels"]["vitistack.io/identity"] = json!("another");
     });
@@ -311,10 +314,10 @@ fn another_machine_of_the_same_name_is_never_touched() {
     assert_eq!(cluster.objects(), before);
 }
 
-/// Everything that another namespace can try with a machine that it knows the identity of.
-fn tried_from_another_namespace(case: &Case, cluster: &StandIn) -> Vec<String> {
+/// Tries all calls from another namespace with the identity of the machine; returns the refusals.
+fn refusals_in_another_namespace(case: &Case, cluster: &FakeCluster) -> Vec<String> {
     let mut order = case.order();
-    "somebody-else".clone_into(&mut order.target.uid);
+    "another-uid".clone_into(&mut order.target.uid);
     "evil".clone_into(&mut order.target.namespace);
     "evil".clone_into(&mut order.desired.namespace);
     cluster.writes();
@@ -337,21 +340,21 @@ fn tried_from_another_namespace(case: &Case, cluster: &StandIn) -> Vec<String> {
 const SHARED: &str = "{namespace: vms, spec: {template: small, cloudInit: {userData: x}}}";
 
 #[test]
-fn a_machine_in_a_shared_namespace_is_not_given_to_another_one() {
-    let (case, cluster) = made(SHARED);
+fn a_machine_in_a_shared_namespace_is_not_given_to_another_namespace() {
+    let (case, cluster) = created(SHARED);
     let message = format!(
-        "the annotation vitistack.io/identity says \"{IDENTITY}\", and VirtualMachine vm of that identity was made for a Machine in namespace \"default\": restore the Machine there, or make this one without the annotation"
+        "the annotation vitistack.io/identity is \"{IDENTITY}\", and VirtualMachine vm with that identity belongs to a Machine in namespace \"default\": restore the Machine there, or create this one without the annotation"
     );
-    assert_eq!(tried_from_another_namespace(&case, &cluster), [message.clone(), message]);
-    // Nor are the parts that outlive it.
+    assert_eq!(refusals_in_another_namespace(&case, &cluster), [message.clone(), message]);
+    // Neither are the objects that outlive it.
     delete(&case, &cluster, &Part::Machine);
-    let told = tried_from_another_namespace(&case, &cluster);
-    assert!(told.iter().all(|told| told.contains("Secret vm-cloudinit")), "{told:?}");
+    let refusals = refusals_in_another_namespace(&case, &cluster);
+    assert!(refusals.iter().all(|refusal| refusal.contains("Secret vm-cloudinit")), "{refusals:?}");
 }
 
 #[test]
-fn what_does_not_say_whose_it_is_stays_where_nobody_can_know() {
-    let forget = |cluster: &StandIn| {
+fn objects_without_a_namespace_label_are_not_given_to_another_namespace() {
+    let remove_labels = |cluster: &FakeCluster| {
         for kind in ["VirtualMachine", "PersistentVolumeClaim"] {
             cluster.change(kind, |object| {
                 object["metadata"]["labels"]
@@ -361,20 +364,23 @@ fn what_does_not_say_whose_it_is_stays_where_nobody_can_know() {
             });
         }
     };
-    let (case, cluster) = made("{namespace: vms, spec: {template: small}}");
-    forget(&cluster);
-    let told = tried_from_another_namespace(&case, &cluster);
-    assert!(told[0].contains("label it vitistack.io/machine-namespace=evil at the provider"), "{told:?}");
-    // Its own Machine never had another identity, and notes down whose it is.
+    let (case, cluster) = created("{namespace: vms, spec: {template: small}}");
+    remove_labels(&cluster);
+    let refusals = refusals_in_another_namespace(&case, &cluster);
+    assert!(
+        refusals[0].contains("label it vitistack.io/machine-namespace=evil at the provider"),
+        "{refusals:?}"
+    );
+    // Its own Machine, whose UID is the identity, adds the label.
     let writes = update(&case, &cluster, &Update::Specification);
     assert_eq!(
         writes,
         ["PATCH persistentvolumeclaims/vms/vm-root", "PATCH virtualmachines.kubevirt.io/vms/vm by force"]
     );
     assert_eq!(update(&case, &cluster, &Update::Specification), Vec::<String>::new());
-    // Beside its Machine, the place itself says it: a restored Machine of that namespace gets it back.
-    let (case, cluster) = made("spec: {template: small}");
-    forget(&cluster);
+    // In the namespace of the Machine the label is not needed: a restored Machine there gets its objects back.
+    let (case, cluster) = created("spec: {template: small}");
+    remove_labels(&cluster);
     let mut order = case.order();
     "restored".clone_into(&mut order.target.uid);
     let observed = cluster.run(cluster.backend(&case).observe(&order.target, Some(&order))).unwrap();
@@ -382,15 +388,15 @@ fn what_does_not_say_whose_it_is_stays_where_nobody_can_know() {
 }
 
 #[test]
-fn a_cache_that_lags_does_not_let_a_machine_go() {
-    let (made, cluster) = made("spec: {template: small}");
-    let blind = std::sync::Arc::new(case("spec: {template: small}").reader());
-    let backend = vitistack_machine::kubevirt::KubeVirt::new(cluster.client(), blind, made.settings());
-    let observed = cluster.run(backend.observe(&made.order().target, None)).unwrap();
+fn a_stale_cache_does_not_hide_a_machine() {
+    let (original, cluster) = created("spec: {template: small}");
+    let stale = std::sync::Arc::new(case("spec: {template: small}").reader());
+    let backend = vitistack_machine::kubevirt::KubeVirt::new(cluster.client(), stale, original.settings());
+    let observed = cluster.run(backend.observe(&original.order().target, None)).unwrap();
     assert!(observed.machine.is_some());
     cluster.writes();
-    assert_eq!(cluster.run(backend.create(&made.order())), Ok(Progress::Done));
-    // Both are sent on the condition that there is none yet, and are refused.
+    assert_eq!(cluster.run(backend.create(&original.order())), Ok(Progress::Done));
+    // Both are sent with the precondition that the object does not exist, and fail.
     assert_eq!(
         cluster.writes(),
         ["POST persistentvolumeclaims/default/vm-root", "PATCH virtualmachines.kubevirt.io/default/vm"]

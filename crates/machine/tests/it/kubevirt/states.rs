@@ -1,4 +1,4 @@
-//! What the objects in a cluster mean.
+//! How the objects in a cluster are observed.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -6,8 +6,8 @@ use vitistack_machine::Backend;
 use vitistack_plan::machine::Observed;
 
 use super::{
-    stage::{Case, IDENTITY, case},
-    standin::StandIn,
+    case::{Case, IDENTITY, case},
+    fake_cluster::FakeCluster,
 };
 
 #[derive(Deserialize)]
@@ -19,7 +19,7 @@ struct State {
     cluster: Vec<Value>,
 }
 
-/// Lays one value over another.
+/// Merges a value into another.
 fn merge(base: &mut Value, over: &Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {
@@ -31,7 +31,7 @@ fn merge(base: &mut Value, over: &Value) {
     }
 }
 
-fn laid_over(kind: &str, spec: &Value, over: &Value) -> Value {
+fn merged(kind: &str, spec: &Value, over: &Value) -> Value {
     let mut object = json!({
         "kind": kind, "apiVersion": "kubevirt.io/v1",
         "metadata": { "name": "vm", "namespace": "default", "labels": { "vitistack.io/identity": IDENTITY } },
@@ -41,14 +41,14 @@ fn laid_over(kind: &str, spec: &Value, over: &Value) -> Value {
     object
 }
 
-fn tell(observed: &Observed) -> String {
+fn describe(observed: &Observed) -> String {
     let machine = observed.machine.as_ref().map_or_else(
         || "no machine".to_owned(),
         |machine| {
-            let mut told = format!("{:?}", machine.power);
+            let mut text = format!("{:?}", machine.power);
             let mut add = |name: &str, value: Option<String>| {
                 if let Some(value) = value {
-                    told.extend(["\n  ", name, ": ", &value]);
+                    text.extend(["\n  ", name, ": ", &value]);
                 }
             };
             add("instance", machine.instance.clone());
@@ -57,7 +57,7 @@ fn tell(observed: &Observed) -> String {
             add("started", machine.started.map(|time| time.to_string()));
             add("restarted for", machine.restarted_for.clone());
             add("restart needed", machine.restart_needed.then(|| "yes".to_owned()));
-            told
+            text
         },
     );
     let task = observed.task.iter().map(|task| format!("\n  task: {task}"));
@@ -69,26 +69,24 @@ fn tell(observed: &Observed) -> String {
 }
 
 #[test]
-fn every_state_of_kubevirt_is_understood() {
+fn every_state_of_kubevirt_is_observed_correctly() {
     let yaml = include_str!("../../cases/kubevirt/states.yaml");
     let states: Vec<State> = serde_saphyr::from_str(yaml).unwrap();
-    let told = states.iter().map(|state| {
+    let lines = states.iter().map(|state| {
         let mut case = case("spec: {template: small}");
-        let vm = state
-            .vm
-            .as_ref()
-            .map(|over| laid_over("VirtualMachine", &json!({ "runStrategy": "Always" }), over));
-        let vmi = state.vmi.as_ref().map(|over| laid_over("VirtualMachineInstance", &json!({}), over));
+        let vm =
+            state.vm.as_ref().map(|over| merged("VirtualMachine", &json!({ "runStrategy": "Always" }), over));
+        let vmi = state.vmi.as_ref().map(|over| merged("VirtualMachineInstance", &json!({}), over));
         case.cluster = [vm, vmi].into_iter().flatten().chain(state.cluster.clone()).collect();
-        format!("{}\n  {}\n", state.title, tell(&case.observed()))
+        format!("{}\n  {}\n", state.title, describe(&case.observed()))
     });
-    insta::assert_snapshot!(told.collect::<String>());
+    insta::assert_snapshot!(lines.collect::<String>());
 }
 
-/// The case with everything in its cluster that it asks for, as if all was sent and the claims got their volumes.
+/// Returns the case with all its objects in the cluster and bound claims.
 fn settled(yaml: &str) -> Case {
     let mut case = case(yaml);
-    let cluster = StandIn::new(&case);
+    let cluster = FakeCluster::new(&case);
     cluster.run(cluster.backend(&case).create(&case.order())).unwrap();
     case.cluster = cluster.objects();
     case.cluster.retain(|object| object["kind"] != "StorageClass");
@@ -104,7 +102,7 @@ fn settled(yaml: &str) -> Case {
 const FULL: &str = "{spec: {template: small, disks: [{name: data, size: 1Gi, source: {image: quay.io/a/b}}], networks: [{name: eth0, networkName: prod}], cloudInit: {userData: '#cloud-config', networkData: x}}, networks: {prod: {bridge: br0}}}";
 
 #[test]
-fn a_machine_that_is_as_ordered_needs_no_write() {
+fn a_current_machine_needs_no_write() {
     for yaml in ["sample: machine-basic", FULL] {
         let case = settled(yaml);
         assert_eq!(case.writes(), Vec::<String>::new());
@@ -112,7 +110,7 @@ fn a_machine_that_is_as_ordered_needs_no_write() {
     }
 }
 
-/// The writes that a change brings: of the spec, from `before` to `after`, and of what is in the cluster.
+/// Returns the writes after a change of the spec from `before` to `after`, and of the objects in the cluster.
 fn writes_after(before: &str, after: &str, change: impl Fn(&mut Value)) -> Vec<String> {
     let mut settled = settled(&format!("spec: {before}"));
     settled.cluster.iter_mut().for_each(change);
@@ -121,49 +119,53 @@ fn writes_after(before: &str, after: &str, change: impl Fn(&mut Value)) -> Vec<S
     changed.writes()
 }
 
-fn told(title: &str, writes: &[String]) -> String {
+fn entry(title: &str, writes: &[String]) -> String {
     let writes = if writes.is_empty() { "nothing".to_owned() } else { writes.join("\n  ") };
     format!("{title}\n  {writes}\n")
 }
 
 #[test]
-fn whatever_changes_in_the_spec_is_written_and_nothing_else() {
+fn only_changes_of_the_spec_are_written() {
     const SMALL: &str = "{template: small}";
     let keep = |_: &mut Value| {};
     let mut lines: Vec<String> = [
         ("nothing", SMALL, SMALL),
-        ("more processors", SMALL, "{template: small, resources: {cpu: {cores: 2}}}"),
-        ("switched off: a matter of power alone", SMALL, "{template: small, powerState: Stopped}"),
+        ("more CPUs", SMALL, "{template: small, resources: {cpu: {cores: 2}}}"),
+        ("stopped: changes only the power state", SMALL, "{template: small, powerState: Stopped}"),
         ("a larger disk", SMALL, "{template: small, disks: [{name: root, size: 30Gi}]}"),
         (
-            "a larger disk of a class that does not let it grow",
+            "a larger disk of a class without expansion",
             "{template: small, disks: [{name: root, storageClass: rigid}]}",
             "{template: small, disks: [{name: root, storageClass: rigid, size: 30Gi}]}",
         ),
-        ("a disk to be kept", SMALL, "{template: small, disks: [{name: root, reclaimPolicy: Retain}]}"),
-        ("one more disk", SMALL, "{template: small, disks: [{name: data, size: 1Gi}]}"),
-        ("a disk less", "{template: small, disks: [{name: data, size: 1Gi}]}", SMALL),
+        (
+            "a disk with reclaim policy Retain",
+            SMALL,
+            "{template: small, disks: [{name: root, reclaimPolicy: Retain}]}",
+        ),
+        ("an additional disk", SMALL, "{template: small, disks: [{name: data, size: 1Gi}]}"),
+        ("a removed disk", "{template: small, disks: [{name: data, size: 1Gi}]}", SMALL),
         ("cloud-init", SMALL, "{template: small, cloudInit: {userData: one}}"),
         (
             "other user data",
             "{template: small, cloudInit: {userData: one}}",
             "{template: small, cloudInit: {userData: other}}",
         ),
-        ("no cloud-init any more", "{template: small, cloudInit: {userData: one}}", SMALL),
+        ("cloud-init removed", "{template: small, cloudInit: {userData: one}}", SMALL),
     ]
     .iter()
-    .map(|(title, before, after)| told(title, &writes_after(before, after, keep)))
+    .map(|(title, before, after)| entry(title, &writes_after(before, after, keep)))
     .collect();
     let unbound = |object: &mut Value| {
         object.as_object_mut().unwrap().remove("status");
     };
     let larger = "{template: small, disks: [{name: root, size: 30Gi}]}";
-    lines.push(told("a larger disk that has no volume yet", &writes_after(SMALL, larger, unbound)));
+    lines.push(entry("a larger disk without a volume yet", &writes_after(SMALL, larger, unbound)));
     insta::assert_snapshot!(lines.concat());
 }
 
 #[test]
-fn what_others_change_is_put_right_and_what_they_add_is_left() {
+fn foreign_changes_are_reverted_and_foreign_additions_are_ignored() {
     const SMALL: &str = "{template: small}";
     let after = |change: fn(&mut Value)| {
         writes_after(SMALL, SMALL, |object| {
@@ -172,15 +174,15 @@ fn what_others_change_is_put_right_and_what_they_add_is_left() {
             }
         })
     };
-    let put_right = ["apply VirtualMachine default/vm"];
-    let is_left: [&str; 0] = [];
+    let reverted = ["apply VirtualMachine default/vm"];
+    let ignored: [&str; 0] = [];
     assert_eq!(
         after(|machine| machine["spec"]["template"]["spec"]["domain"]["cpu"]["cores"] = json!(8)),
-        put_right
+        reverted
     );
-    assert_eq!(after(|machine| machine["spec"]["runStrategy"] = json!("Manual")), put_right);
-    // The switch is told as power, whoever used it.
-    assert_eq!(after(|machine| machine["spec"]["runStrategy"] = json!("Halted")), is_left);
+    assert_eq!(after(|machine| machine["spec"]["runStrategy"] = json!("Manual")), reverted);
+    // The run strategy is observed as power, whichever client changed it.
+    assert_eq!(after(|machine| machine["spec"]["runStrategy"] = json!("Halted")), ignored);
     let additions = |machine: &mut Value| {
         machine["metadata"]["annotations"]["kubevirt.io/latest-observed-api-version"] = json!("v1");
         let spec = &mut machine["spec"]["template"]["spec"];
@@ -189,12 +191,12 @@ fn what_others_change_is_put_right_and_what_they_add_is_left() {
         spec["architecture"] = json!("amd64");
         spec["volumes"].as_array_mut().unwrap().push(json!({ "name": "plugged-in" }));
     };
-    assert_eq!(after(additions), is_left);
+    assert_eq!(after(additions), ignored);
 }
 
 #[test]
-fn what_can_never_change_is_told() {
-    let told = |yaml: &str, spec: &str| {
+fn immutable_fields_are_reported() {
+    let unchangeable = |yaml: &str, spec: &str| {
         let mut after = case(&format!("spec: {spec}"));
         after.cluster = settled(yaml).cluster;
         after.observed().machine.unwrap().unchangeable.join("\n")
@@ -202,20 +204,20 @@ fn what_can_never_change_is_told() {
     let root = |fields: &str| format!("{{template: small, disks: [{{name: root, {fields}}}]}}");
     let rigid = format!("spec: {}", root("storageClass: rigid"));
     let lines = [
-        told("spec: {template: small}", &root("storageClass: fast-ssd")),
-        told("spec: {template: small}", &root("accessMode: ReadWriteMany")),
-        told("spec: {template: small}", &root("volumeMode: Block")),
-        told("spec: {template: small}", &root("size: 10Gi")),
-        told("spec: {template: small}", &root("source: {image: quay.io/a/b}")),
-        told(&rigid, &root("storageClass: rigid, size: 30Gi")),
-        told("spec: {template: small}", "{template: small}"),
+        unchangeable("spec: {template: small}", &root("storageClass: fast-ssd")),
+        unchangeable("spec: {template: small}", &root("accessMode: ReadWriteMany")),
+        unchangeable("spec: {template: small}", &root("volumeMode: Block")),
+        unchangeable("spec: {template: small}", &root("size: 10Gi")),
+        unchangeable("spec: {template: small}", &root("source: {image: quay.io/a/b}")),
+        unchangeable(&rigid, &root("storageClass: rigid, size: 30Gi")),
+        unchangeable("spec: {template: small}", "{template: small}"),
     ];
     insta::assert_snapshot!(lines.join("\n"));
 }
 
 #[test]
-fn disks_are_told_by_their_names_also_when_the_machine_is_gone() {
-    let mut kept =
+fn disks_are_observed_also_after_the_machine_was_deleted() {
+    let mut case =
         settled("spec: {template: small, disks: [{name: data, size: 1Gi, reclaimPolicy: Retain}]}");
     let seen = |case: &Case| {
         let disks = case.observed().disks;
@@ -234,15 +236,15 @@ fn disks_are_told_by_their_names_also_when_the_machine_is_gone() {
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        seen(&kept),
+        seen(&case),
         [
             "data Some(\"1Gi\") Retain ready=true attached=true",
             "root Some(\"20Gi\") Delete ready=true attached=true"
         ]
     );
-    kept.cluster.retain(|object| object["kind"] != "VirtualMachine");
+    case.cluster.retain(|object| object["kind"] != "VirtualMachine");
     assert_eq!(
-        seen(&kept),
+        seen(&case),
         [
             "data Some(\"1Gi\") Retain ready=true attached=false",
             "root Some(\"20Gi\") Delete ready=true attached=false"
@@ -251,22 +253,22 @@ fn disks_are_told_by_their_names_also_when_the_machine_is_gone() {
 }
 
 #[test]
-fn a_disk_that_was_taken_off_is_attached_while_the_instance_runs_with_it() {
+fn a_removed_disk_is_attached_while_the_instance_uses_it() {
     let mut case = case("spec: {template: small}");
     let before = settled("spec: {template: small, disks: [{name: data, size: 1Gi}]}");
     case.cluster = before.cluster;
     case.cluster.retain(|object| object["kind"] != "VirtualMachine");
     let volumes =
         json!({ "volumes": [{ "name": "data", "persistentVolumeClaim": { "claimName": "vm-data" } }] });
-    case.cluster.push(laid_over("VirtualMachineInstance", &volumes, &json!({})));
+    case.cluster.push(merged("VirtualMachineInstance", &volumes, &json!({})));
     let disks = case.observed().disks;
     assert!(disks.iter().any(|disk| disk.name == "data" && disk.is_attached));
     assert!(disks.iter().any(|disk| disk.name == "root" && !disk.is_attached));
 }
 
 #[test]
-fn a_volume_that_is_made_at_the_first_start_is_waited_for_only_by_a_machine_that_starts() {
-    let told = |power: &str, class: &str| {
+fn a_wait_for_first_consumer_volume_is_awaited_only_by_a_starting_machine() {
+    let is_ready = |power: &str, class: &str| {
         let spec = format!(
             "{{template: small, powerState: {power}, disks: [{{name: root, storageClass: {class}}}]}}"
         );
@@ -279,9 +281,9 @@ fn a_volume_that_is_made_at_the_first_start_is_waited_for_only_by_a_machine_that
         }
         case.observed().disks[0].is_ready
     };
-    assert!(told("Stopped", "late"));
-    assert!(!told("Running", "late"));
-    assert!(!told("Stopped", "soon"));
+    assert!(is_ready("Stopped", "late"));
+    assert!(!is_ready("Running", "late"));
+    assert!(!is_ready("Stopped", "soon"));
 }
 
 #[test]

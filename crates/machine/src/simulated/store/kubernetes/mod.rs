@@ -1,17 +1,18 @@
-//! A store in the control plane's own cluster: a world outlives its process and can be had by another replica.
+//! A store in the cluster of the control plane: a world outlives its process, and another replica can open it.
 //!
-//! ConfigMaps and not Secrets: a world holds user data and Secrets only as digests, and nothing else that the Machines
-//! themselves do not show.
+//! It uses ConfigMaps instead of Secrets: a world contains user data and Secrets only as digests, and everything else is
+//! also visible in the Machines.
 //!
-//! A *head* names the generation in which the world begins. Each record is an object of its own, numbered within the
-//! generation: to create the next number is to write, and of two writers one finds it taken. To replace everything, a new
-//! generation is written with one record; then a *seal* takes the next number of the old one, which is the moment at
-//! which it counts; then the head is moved, and only then the old generation is deleted. Whoever finds a seal follows it,
-//! so that a crash after any of these writes loses nothing.
+//! The *head* refers to the generation in which the world starts. Each record is an object, numbered within its
+//! generation. A write creates the object with the next number, so that of two writers only one succeeds. To replace all
+//! records, a writer creates a new generation with one record, then a *seal* with the next number of the old generation
+//! (the commit point), then updates the head, and finally deletes the old generation. Readers follow seals, so that a
+//! crash between any two of these writes loses nothing.
 //!
-//! A name can be taken again once its object is deleted. A writer that slept through the end of a generation would not
-//! notice, so each write looks at the head afterwards. A generation that no seal leads to may be half written or still
-//! being written; it is deleted only by whoever has sealed the generation it was to follow, since then it is too late for it.
+//! A name becomes available again when its object is deleted. A writer that was suspended while its generation ended
+//! would not notice, so each write checks the head afterwards. A generation that no seal refers to may be incomplete or
+//! still being written. It is deleted only by the writer that sealed the preceding generation, because from then on no
+//! seal can refer to it.
 
 mod objects;
 
@@ -29,23 +30,23 @@ use tokio::sync::Mutex;
 use uuid::Uuid;
 use vitistack_clients::kubernetes::{explain, fingerprint};
 
-use super::{MeetVersionSnafu, ReadFrameSnafu, StoreError, Stored, WorldStore};
-use objects::{Content, Damaged, Found, Head, Objects, Position};
+use super::{MatchVersionSnafu, ReadWorldSnafu, StoreError, Stored, WorldStore};
+use objects::{Content, Damaged, Head, Loaded, Objects, Position};
 
-/// Objects in one answer.
+/// The page size of lists.
 const PAGE: u32 = 500;
 
-/// How often a world is read anew when somebody else changes it meanwhile.
+/// The number of attempts to read a world while another process changes it.
 const ATTEMPTS: usize = 5;
 
-/// The longest name of a world: its objects are labelled with it.
+/// The maximum length of the name of a world, which is also a label value.
 const NAME_LIMIT: usize = 63;
 
-/// The name of the world of a provider: valid as the beginning of an object's name and as a label, and never that of two
-/// providers, also when one took the name of another that is gone.
+/// Returns the name of the world of a provider: a valid object name prefix and label value, unique for each provider,
+/// also if a provider has the name of a deleted one.
 ///
-/// The identity is what a user may write. Namespace and name are not, and only one provider has them at a time: so nobody
-/// reaches the world of another by writing down its identity.
+/// A user can set the identity, but not share namespace and name with another provider. So a user cannot access the world
+/// of another provider by copying its identity.
 #[must_use]
 pub fn world_name(provider_namespace: &str, provider_name: &str, identity: &str) -> String {
     let print = fingerprint(&json!([provider_namespace, provider_name, identity]));
@@ -58,19 +59,19 @@ pub fn world_name(provider_namespace: &str, provider_name: &str, identity: &str)
 
 /// A store in ConfigMaps of one namespace.
 ///
-/// A write costs one create and one look at the head. A write that failed may have been carried out; if it was, it stands
-/// before the next one of the same store.
+/// A write costs one create and one get of the head. A failed write may have been carried out; if so, its record precedes
+/// that of the next write of the same store.
 #[derive(Debug)]
 pub struct KubernetesStore {
     api: Api<ConfigMap>,
     path: String,
     objects: Objects,
-    /// None until the world was read.
+    /// None until the world has been read.
     position: Mutex<Option<Position>>,
 }
 
 impl KubernetesStore {
-    /// The store of the world of this name, as [`world_name`] gives it, in this namespace.
+    /// Returns the store of the world with this name, as returned by [`world_name`], in this namespace.
     #[must_use]
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         let objects = Objects { world: name.to_owned(), writer: Uuid::new_v4().simple().to_string() };
@@ -89,7 +90,7 @@ impl KubernetesStore {
 
     fn damaged(&self) -> impl FnOnce(Damaged) -> StoreError {
         let path = self.path.clone();
-        move |Damaged| ReadFrameSnafu { path }.build()
+        move |Damaged| ReadWorldSnafu { path }.build()
     }
 
     async fn delete(&self, name: &str) -> Result<(), StoreError> {
@@ -105,10 +106,10 @@ impl KubernetesStore {
         deleted.map(|_| ()).map_err(self.failed("delete"))
     }
 
-    /// Creates an object; false if its name is taken.
+    /// Creates an object; returns false if its name is taken.
     async fn create(&self, object: &ConfigMap) -> Result<bool, StoreError> {
         match self.api.create(&PostParams::default(), object).await {
-            // A conflict alone may be one over a quota, and the name still free.
+            // Other conflicts, such as those of a quota, do not mean that the name is taken.
             Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => {
                 Ok(false)
             }
@@ -121,7 +122,7 @@ impl KubernetesStore {
         head.as_ref().map(Objects::read_head).transpose().map_err(self.damaged())
     }
 
-    /// Every object, as all were at one time.
+    /// Returns all objects of the world, from one consistent list.
     async fn list(&self) -> Result<Vec<ConfigMap>, StoreError> {
         let mut page = ListParams::default().labels(&self.objects.selector(None)).limit(PAGE);
         let mut objects = Vec::new();
@@ -135,11 +136,11 @@ impl KubernetesStore {
         }
     }
 
-    async fn read(&self) -> Result<Found, StoreError> {
+    async fn read(&self) -> Result<Loaded, StoreError> {
         for _ in 0..ATTEMPTS {
             let objects = self.list().await?;
             let Some((mut position, records)) = self.objects.read(objects).map_err(self.damaged())? else {
-                let nothing = Position {
+                let empty = Position {
                     head: None,
                     generation: new_generation(),
                     first: 0,
@@ -147,24 +148,24 @@ impl KubernetesStore {
                     passed: [].into(),
                     stale: [].into(),
                 };
-                return Ok((nothing, Vec::new()));
+                return Ok((empty, Vec::new()));
             };
-            // A head that is behind is what a crash left: it is moved now, so that every later write can rely on it.
+            // A stale head was left by a crash. It is updated now, so that every later write can rely on it.
             if position.is_at_head() || self.confirm(&mut position).await? {
                 return Ok((position, records));
             }
         }
-        let source = io::Error::other("others change it all the time");
+        let source = io::Error::other("other processes keep changing it");
         Err(StoreError::ReachStore { action: "read", path: self.path.clone(), source })
     }
 
-    /// Where to write, if that is what the caller expects; with a head in any case.
+    /// Returns the position of the next write, if it matches the expected version. Creates the head if it does not exist.
     async fn begin(&self, known: &mut Option<Position>, expected: u64) -> Result<Position, StoreError> {
         let position = match known.take() {
             Some(position) => known.insert(position),
             None => known.insert(self.read().await?.0),
         };
-        ensure!(position.version() == expected, MeetVersionSnafu { expected });
+        ensure!(position.version() == expected, MatchVersionSnafu { expected });
         if position.head.is_none() {
             let head = Head {
                 generation: position.generation.clone(),
@@ -172,16 +173,16 @@ impl KubernetesStore {
                 resource_version: None,
             };
             self.create(&self.objects.head(&head)).await?;
-            // Ours, or that of somebody else who begins too: the first record decides.
-            let Some(head) = self.read_head().await? else { return MeetVersionSnafu { expected }.fail() };
-            ensure!(head.first == expected, MeetVersionSnafu { expected });
+            // Either our head or that of a concurrent writer: the first record decides.
+            let Some(head) = self.read_head().await? else { return MatchVersionSnafu { expected }.fail() };
+            ensure!(head.first == expected, MatchVersionSnafu { expected });
             position.generation.clone_from(&head.generation);
             position.head = Some(head);
         }
         Ok(position.clone())
     }
 
-    /// Writes what has to be there before a record, and says how the record stands in the generation.
+    /// Writes the parts that must exist before a record, and returns the content of its entry.
     async fn write_parts(&self, generation: &str, record: &[u8]) -> Result<Content, StoreError> {
         let (content, parts) = self.objects.split(generation, record);
         for part in &parts {
@@ -190,9 +191,9 @@ impl KubernetesStore {
         Ok(content)
     }
 
-    /// Takes the next number; false if the generation turned out to have ended, and the position is in the next one.
-    /// What this store itself wrote without hearing the answer is no hindrance: it is the same, or stands before.
-    async fn place(
+    /// Creates the entry with the next number. Returns false if the generation was sealed; then the position is in the
+    /// next generation. Entries that this store wrote without receiving a reply are accepted or skipped.
+    async fn write_entry(
         &self,
         position: &mut Position,
         content: &Content,
@@ -205,10 +206,10 @@ impl KubernetesStore {
                 return Ok(true);
             }
             let name = self.objects.entry_name(generation, *number);
-            let there = self.api.get_opt(&name).await.map_err(self.failed("read"))?;
-            let Some(there) = there else { return MeetVersionSnafu { expected }.fail() };
-            let (writer, found) = Objects::read_entry(&there).map_err(self.damaged())?;
-            ensure!(writer == self.objects.writer, MeetVersionSnafu { expected });
+            let existing = self.api.get_opt(&name).await.map_err(self.failed("read"))?;
+            let Some(existing) = existing else { return MatchVersionSnafu { expected }.fail() };
+            let (writer, found) = Objects::read_entry(&existing).map_err(self.damaged())?;
+            ensure!(writer == self.objects.writer, MatchVersionSnafu { expected });
             match found {
                 found if found == *content => return Ok(true),
                 Content::Seal(next) => {
@@ -220,12 +221,12 @@ impl KubernetesStore {
         }
     }
 
-    /// Whether the head names our generation, after it was moved there if it was behind.
+    /// Returns whether the head refers to our generation, after updating a stale head.
     async fn confirm(&self, position: &mut Position) -> Result<bool, StoreError> {
         let mut seen = if position.is_at_head() { self.read_head().await? } else { position.head.clone() };
         while let Some(head) = seen.take() {
             if head.generation == position.generation {
-                position.is_confirmed_by(head);
+                position.confirm(head);
                 return Ok(true);
             }
             if !position.passed.contains(&head.generation) {
@@ -239,7 +240,7 @@ impl KubernetesStore {
             let moved = self.objects.head(&moved);
             seen = match self.api.replace(&self.objects.world, &PostParams::default(), &moved).await {
                 Ok(head) => Some(Objects::read_head(&head).map_err(self.damaged())?),
-                // Somebody else has moved it, or only touched it.
+                // Another client moved the head, or changed its metadata.
                 Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {
                     self.read_head().await?
                 }
@@ -249,13 +250,13 @@ impl KubernetesStore {
         Ok(false)
     }
 
-    /// Confirms what was written. If the world went on without it, nobody will ever read it and it is deleted.
+    /// Confirms a write. If the world continued without it, readers ignore it and it is deleted.
     async fn settle(&self, position: &mut Position, expected: u64) -> Result<(), StoreError> {
         if self.confirm(position).await? {
             return Ok(());
         }
         self.delete_selected(Some(&position.generation)).await?;
-        MeetVersionSnafu { expected }.fail()
+        MatchVersionSnafu { expected }.fail()
     }
 }
 
@@ -265,7 +266,7 @@ impl Position {
     }
 }
 
-/// A name for a generation that no other attempt has.
+/// Returns a unique name for a generation.
 fn new_generation() -> String {
     Uuid::new_v4().simple().to_string().chars().take(12).collect()
 }
@@ -285,7 +286,7 @@ impl WorldStore for KubernetesStore {
         let mut position = self.begin(&mut known, expected).await?;
         loop {
             let content = self.write_parts(&position.generation, &record).await?;
-            if self.place(&mut position, &content, expected).await? {
+            if self.write_entry(&mut position, &content, expected).await? {
                 break;
             }
         }
@@ -297,18 +298,20 @@ impl WorldStore for KubernetesStore {
     async fn replace(&self, expected: u64, record: Vec<u8>) -> Result<u64, StoreError> {
         let mut known = self.position.lock().await;
         let mut position = self.begin(&mut known, expected).await?;
+
         let next = new_generation();
         if let Some(known) = known.as_mut() {
             known.stale.insert(next.clone());
         }
         let content = self.write_parts(&next, &record).await?;
         self.create(&self.objects.entry(&next, 0, &content)).await?;
-        while !self.place(&mut position, &Content::Seal(next.clone()), expected).await? {}
+        while !self.write_entry(&mut position, &Content::Seal(next.clone()), expected).await? {}
         position.follow(next);
         self.settle(&mut position, expected).await?;
+
         let known = known.insert(position);
         for generation in known.stale.clone() {
-            // What cannot be deleted now is deleted with the next replacement.
+            // What cannot be deleted now is deleted by the next replacement.
             if self.delete_selected(Some(&generation)).await.is_ok() {
                 known.stale.remove(&generation);
             }
@@ -319,7 +322,7 @@ impl WorldStore for KubernetesStore {
     async fn delete_all(&self) -> Result<(), StoreError> {
         let mut position = self.position.lock().await;
         *position = None;
-        // The head goes first: whoever writes meanwhile finds it gone and takes its record back.
+        // The head is deleted first: a concurrent writer then finds no head and deletes its record again.
         self.delete(&self.objects.world).await?;
         self.delete_selected(None).await
     }
@@ -332,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_world_is_a_label_and_that_of_one_provider_only() {
+    fn a_world_name_is_a_valid_label_and_unique_per_provider() {
         let long = "n".repeat(253);
         let names: Vec<String> = [
             ("default", "simulated-a", "uid-1"),

@@ -1,4 +1,4 @@
-//! The objects of a world, written and read. Pure.
+//! Conversion between a world and its objects. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use kube::{ResourceExt as _, core::ObjectMeta};
 use sha2::{Digest, Sha256};
 use vitistack_types::labels;
 
-/// Whom all objects of a world say they belong to.
+/// The managed-by label of all objects of a world.
 const MANAGER: &str = "simulated-operator";
 
-/// The most bytes in one object: a ConfigMap holds 1 MiB.
+/// The maximum number of bytes per object: a ConfigMap holds 1 MiB.
 pub(super) const PART: usize = 900 << 10;
 
-/// What the fields of the objects are called.
+// The keys of the data of the objects.
 const GENERATION: &str = "generation";
 const FIRST: &str = "first";
 const WRITER: &str = "writer";
@@ -22,22 +22,22 @@ const DIGEST: &str = "digest";
 const PARTS: &str = "parts";
 const NEXT: &str = "next";
 
-/// Objects that do not make a world.
+/// The objects are not a complete world.
 #[derive(Debug)]
 pub(super) struct Damaged;
 
-/// What stands at one number of a generation.
+/// The content of one entry of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// A record.
     Record(Vec<u8>),
-    /// A record that is too large for one object: the digest that its parts are named by, and how many they are.
+    /// A record that is too large for one object: the digest in the names of its parts, and their number.
     Parts(String, usize),
-    /// The end: everything goes on in another generation, whose first record holds all that was before.
+    /// The end of the generation: the world continues in this one, whose first record holds everything before it.
     Seal(String),
 }
 
-/// The one object that says where a world begins.
+/// The object that refers to the generation in which a world starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) generation: String,
@@ -45,29 +45,29 @@ pub(super) struct Head {
     pub(super) resource_version: Option<String>,
 }
 
-/// Where the next record goes.
+/// The position of the next record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Position {
-    /// The head as it was last seen; none while there is no world.
+    /// The head as last read; none if the world does not exist.
     pub(super) head: Option<Head>,
     pub(super) generation: String,
-    /// The version at which the generation starts.
+    /// The first version of the generation.
     pub(super) first: u64,
-    /// The next number of the generation.
+    /// The next number in the generation.
     pub(super) number: u64,
-    /// Generations between the head as it was last seen and ours: a head that names one of them is only behind.
+    /// Generations between the head as last read and ours: a head that refers to one of them is stale.
     pub(super) passed: BTreeSet<String>,
-    /// Generations that nobody reads: given up, half written, or being written by somebody else.
+    /// Generations that are not part of the world: sealed, incomplete, or being written by another process.
     pub(super) stale: BTreeSet<String>,
 }
 
 impl Position {
-    /// The version to be given with the next write.
+    /// Returns the version for the next write.
     pub(super) fn version(&self) -> u64 {
         self.first.saturating_add(self.number)
     }
 
-    /// Goes on in the generation that a seal at this position names, behind its first record.
+    /// Moves to the generation that the seal at this position refers to, after its first record.
     pub(super) fn follow(&mut self, next: String) {
         self.first = self.version();
         self.number = 1;
@@ -77,17 +77,17 @@ impl Position {
         self.stale.insert(old);
     }
 
-    /// Takes note of a head that names our generation.
-    pub(super) fn is_confirmed_by(&mut self, head: Head) {
+    /// Records that the head refers to our generation.
+    pub(super) fn confirm(&mut self, head: Head) {
         self.head = Some(head);
         self.passed.clear();
     }
 }
 
-/// What is kept: where the next record goes, and the records.
-pub(super) type Found = (Position, Vec<Vec<u8>>);
+/// The position of the next record, and the existing records.
+pub(super) type Loaded = (Position, Vec<Vec<u8>>);
 
-/// Names and labels of the objects of one world.
+/// The names and labels of the objects of one world.
 #[derive(Clone, Debug)]
 pub(super) struct Objects {
     pub(super) world: String,
@@ -95,7 +95,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Selects every object of the world, or of one generation.
+    /// Returns the label selector for all objects of the world or of one generation.
     pub(super) fn selector(&self, generation: Option<&str>) -> String {
         let world = format!("{}={}", labels::WORLD, self.world);
         match generation {
@@ -153,12 +153,12 @@ impl Objects {
         object
     }
 
-    /// A record as it stands in a generation, and the objects that have to be there before it.
+    /// Returns the content of the entry for a record, and the parts that must exist before it.
     pub(super) fn split(&self, generation: &str, record: &[u8]) -> (Content, Vec<ConfigMap>) {
         if record.len() <= PART {
             return (Content::Record(record.to_vec()), Vec::new());
         }
-        // Named by what they hold: a part that is there already is the same one, whoever wrote it.
+        // Named by digest: an existing part with the same name has the same content, whichever process wrote it.
         let digest: [u8; 32] = Sha256::digest(record).into();
         let digest =
             format!("{:032x}", u128::from_be_bytes(digest.first_chunk().copied().unwrap_or_default()));
@@ -171,7 +171,7 @@ impl Objects {
         (Content::Parts(digest, parts.len()), parts)
     }
 
-    /// Who wrote an entry, and what.
+    /// Returns the writer and the content of an entry.
     pub(super) fn read_entry(entry: &ConfigMap) -> Result<(&str, Content), Damaged> {
         let field = |name: &str| entry.data.as_ref().and_then(|data| data.get(name));
         let writer = field(WRITER).ok_or(Damaged)?;
@@ -195,12 +195,12 @@ impl Objects {
         })
     }
 
-    /// The records that these objects hold, and where the next one goes; none if there is no world.
-    pub(super) fn read(&self, objects: Vec<ConfigMap>) -> Result<Option<Found>, Damaged> {
+    /// Returns the records and the position of the next one; none if the world does not exist.
+    pub(super) fn read(&self, objects: Vec<ConfigMap>) -> Result<Option<Loaded>, Damaged> {
         let objects: BTreeMap<String, ConfigMap> =
             objects.into_iter().map(|object| (object.name_any(), object)).collect();
         let Some(head) = objects.get(&self.world) else {
-            // Entries are never without a head, except where somebody was about to delete everything.
+            // Entries exist without a head only while the world is being deleted or restored.
             return if objects.is_empty() { Ok(None) } else { Err(Damaged) };
         };
         let head = Self::read_head(head)?;
@@ -212,6 +212,7 @@ impl Objects {
             stale: BTreeSet::new(),
             head: Some(head),
         };
+
         let mut records = Vec::new();
         while let Some(entry) = objects.get(&self.entry_name(&position.generation, position.number)) {
             match Self::read_entry(entry)?.1 {
@@ -220,7 +221,7 @@ impl Objects {
                     records.push(self.join(&objects, &position.generation, &digest, count)?);
                 }
                 Content::Seal(next) => {
-                    // What a seal promises was written before it, and it never leads back.
+                    // The next generation was written before its seal, and a seal never refers to an earlier generation.
                     let is_old = next == position.generation || position.stale.contains(&next);
                     if is_old || !objects.contains_key(&self.entry_name(&next, 0)) {
                         return Err(Damaged);
@@ -233,10 +234,11 @@ impl Objects {
             }
             position.number = position.number.saturating_add(1);
         }
+
         let generation_of = |object: &ConfigMap| object.labels().get(labels::WORLD_GENERATION).cloned();
         position.stale = objects.values().filter_map(generation_of).collect();
         position.stale.remove(&position.generation);
-        ensure_whole(&objects, &position)?;
+        ensure_no_gap(&objects, &position)?;
         Ok(Some((position, records)))
     }
 
@@ -256,8 +258,8 @@ impl Objects {
     }
 }
 
-/// Fails if an entry is missing among those of the generation: that is no end.
-fn ensure_whole(objects: &BTreeMap<String, ConfigMap>, position: &Position) -> Result<(), Damaged> {
+/// Fails if an entry of the generation is missing between existing ones: a gap is not the end of the journal.
+fn ensure_no_gap(objects: &BTreeMap<String, ConfigMap>, position: &Position) -> Result<(), Damaged> {
     let is_entry = |object: &&ConfigMap| {
         object.labels().get(labels::WORLD_GENERATION) == Some(&position.generation)
             && object.data.as_ref().is_some_and(|data| data.contains_key(WRITER))

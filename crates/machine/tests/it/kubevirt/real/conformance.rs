@@ -1,13 +1,13 @@
-//! The rules of all backends, on KubeVirt's own programs. Not their random orders: those compare what there is before and
-//! after each call, and here time does not wait for the next one.
+//! The conformance suite with the real KubeVirt. Without interleavings: those compare the resources before and after each
+//! call, and here they also change between calls.
 
 use vitistack_machine::conformance::{CHECKS, run};
 
-use super::bench::RealBenches;
+use super::testbed::RealHarness;
 
 #[tokio::test]
-async fn it_keeps_every_rule() {
-    let report = run(&RealBenches::new().await).await;
+async fn it_passes_every_check() {
+    let report = run(&RealHarness::new().await).await;
     assert_eq!(report.results.len(), CHECKS.len());
     assert!(report.is_clean(), "\n{report}");
 }

@@ -1,10 +1,10 @@
-//! The backend on KubeVirt's own programs: one server for all tests, a namespace for each.
+//! The backend with the real KubeVirt: one server for all tests, a namespace for each.
 
-mod bench;
 mod conformance;
 mod examples;
-mod life;
+mod lifecycle;
 mod refusals;
+mod testbed;
 
 use std::time::{Duration, Instant};
 
@@ -28,29 +28,29 @@ use vitistack_plan::machine::{Identity, Observed, ObservedMachine, Power, Update
 use vitistack_testkit::{Companion, KubeServer, KubeVirt as Programs, Options};
 use vitistack_types::{definitions, v1alpha1::Machine};
 
-use super::stage::{Case, case};
+use super::case::{Case, case};
 
-/// Far more than anything here takes on a slow machine.
+/// A limit that is generous even on a slow machine.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// The zone of the only node.
 pub const ZONE: &str = "zone-a";
 
 /// A server with KubeVirt, CDI and Multus on it.
-struct Bed {
+struct Servers {
     server: KubeServer,
     programs: Programs,
-    /// What was observed for a machine that needs everything, before any of them was installed.
+    /// The observation of a machine that needs all of them, before any was installed.
     bare: Observed,
 }
 
-static BED: OnceCell<Bed> = OnceCell::const_new();
+static SERVERS: OnceCell<Servers> = OnceCell::const_new();
 
-async fn bed() -> &'static Bed {
-    BED.get_or_init(start).await
+async fn servers() -> &'static Servers {
+    SERVERS.get_or_init(start).await
 }
 
-async fn start() -> Bed {
+async fn start() -> Servers {
     let server =
         KubeServer::start(&Options { has_controller_manager: true, ..Options::default() }).await.unwrap();
     let client = server.client().await.unwrap();
@@ -79,10 +79,10 @@ async fn start() -> Bed {
         let classes: Api<DynamicObject> = Api::all_with(client.clone(), &Kind::StorageClass.resource());
         classes.create(&PostParams::default(), &class).await.unwrap();
     }
-    Bed { server, programs, bare }
+    Servers { server, programs, bare }
 }
 
-/// A machine that needs KubeVirt, CDI and Multus, seen where there is none of them.
+/// Observes a machine that needs KubeVirt, CDI and Multus in a cluster without them.
 async fn observe_bare(client: &Client) -> Observed {
     let order = case(EVERYTHING).order();
     let backend = KubeVirt::live(client.clone(), Settings::default());
@@ -91,7 +91,7 @@ async fn observe_bare(client: &Client) -> Observed {
     backend.observe(&order.target, Some(&order)).await.unwrap()
 }
 
-/// A machine that needs everything that can be missing.
+/// A machine that needs KubeVirt, CDI and Multus.
 const EVERYTHING: &str = "{spec: {template: small, disks: [{name: root, source: {image: quay.io/a/b}}], networks: [{name: eth0, networkName: prod}]}, networks: {prod: {bridge: br0}}}";
 
 async fn add_namespace(client: &Client, name: &str) {
@@ -100,41 +100,41 @@ async fn add_namespace(client: &Client, name: &str) {
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
 }
 
-/// One test: a namespace, and a backend whose Machines are there.
-struct Stage {
-    bed: &'static Bed,
+/// A namespace for one test, and a backend for its Machines.
+struct Fixture {
+    servers: &'static Servers,
     client: Client,
     backend: KubeVirt,
     namespace: &'static str,
 }
 
-impl Stage {
+impl Fixture {
     async fn new(namespace: &'static str) -> Self {
-        let bed = bed().await;
-        let client = bed.server.client().await.unwrap();
+        let servers = servers().await;
+        let client = servers.server.client().await.unwrap();
         add_namespace(&client, namespace).await;
         let owner = OwnerKind { api_version: "vitistack.io/v1alpha1".to_owned(), kind: "Machine".to_owned() };
         let settings = Settings { owner: Some(owner), ..Settings::default() };
-        Self { bed, backend: KubeVirt::live(client.clone(), settings), client, namespace }
+        Self { servers, backend: KubeVirt::live(client.clone(), settings), client, namespace }
     }
 
-    /// The Machine of a case as an object of the server, and the order for it.
+    /// Creates the Machine of a case on the server, and returns its order.
     async fn declare(&self, case: &Case) -> Order {
         let mut machine = case.machine();
         machine.metadata.namespace = Some(self.namespace.to_owned());
         let machines: Api<Machine> = Api::namespaced(self.client.clone(), self.namespace);
-        let made = machines.create(&PostParams::default(), &machine).await.unwrap();
-        let uid = made.metadata.uid.clone().unwrap();
+        let created = machines.create(&PostParams::default(), &machine).await.unwrap();
+        let uid = created.metadata.uid.clone().unwrap();
         let target = Target {
             identity: Identity::new(uid.clone()),
             uid,
-            name: made.metadata.name.clone().unwrap(),
+            name: created.metadata.name.clone().unwrap(),
             namespace: self.namespace.to_owned(),
         };
-        case.order_for(&made, target)
+        case.order_for(&created, target)
     }
 
-    /// The order for the same Machine after its spec became that of another case.
+    /// Returns the order for the same Machine with the spec of another case.
     fn changed(order: &Order, case: &Case) -> Order {
         let mut machine = case.machine();
         machine.metadata.name = Some(order.target.name.clone());
@@ -158,13 +158,13 @@ impl Stage {
         self.observe(order).await.machine.unwrap()
     }
 
-    /// Makes the machine and waits until it runs.
+    /// Creates the machine and waits until it runs.
     async fn run(&self, order: &Order) -> ObservedMachine {
         self.create(order).await;
         self.reach(order, &Power::Running).await
     }
 
-    /// Waits until the machine is doing this.
+    /// Waits until the machine has this power state.
     async fn reach(&self, order: &Order, power: &Power) -> ObservedMachine {
         self.until(order, &format!("{power:?}"), |observed| {
             observed.machine.clone().filter(|machine| machine.power == *power)
@@ -172,19 +172,19 @@ impl Stage {
         .await
     }
 
-    /// Waits until an observation has what is looked for.
-    async fn until<T>(&self, order: &Order, what: &str, look: impl Fn(&Observed) -> Option<T>) -> T {
+    /// Waits until an observation matches.
+    async fn until<T>(&self, order: &Order, what: &str, matches: impl Fn(&Observed) -> Option<T>) -> T {
         let limit = Instant::now() + LIMIT;
         loop {
             let observed = self.observe(order).await;
-            if let Some(found) = look(&observed) {
+            if let Some(found) = matches(&observed) {
                 return found;
             }
             assert!(
                 Instant::now() < limit,
-                "waited too long for {what} of {}; observed was {observed:#?}; the stand-in says: {}",
+                "timed out waiting for {what} of {}; observed {observed:#?}; log of the stand-in: {}",
                 order.target.name,
-                self.bed.programs.log("standin")
+                self.servers.programs.log("standin")
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -194,7 +194,7 @@ impl Stage {
         Api::namespaced_with(self.client.clone(), self.namespace, &kind.resource())
     }
 
-    /// The object of this name; there has to be one.
+    /// Returns the object with this name; fails if it does not exist.
     async fn get(&self, kind: Kind, name: &str) -> DynamicObject {
         self.api(kind).get(name).await.unwrap()
     }
@@ -203,13 +203,13 @@ impl Stage {
         self.api(kind).get_opt(name).await.unwrap()
     }
 
-    /// Makes an object of somebody else.
+    /// Creates a foreign object.
     async fn add(&self, kind: Kind, name: &str, data: Value) -> DynamicObject {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         self.api(kind).create(&PostParams::default(), &kind.child(metadata, data).object).await.unwrap()
     }
 
-    /// A claim of somebody else, with a volume.
+    /// Creates a foreign claim and waits until it is bound.
     async fn add_claim(&self, name: &str) -> DynamicObject {
         let spec =
             json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
@@ -221,13 +221,13 @@ impl Stage {
             if claim.status.and_then(|status| status.phase).as_deref() == Some("Bound") {
                 return self.get(Kind::PersistentVolumeClaim, name).await;
             }
-            assert!(Instant::now() < limit, "waited too long for claim {name}");
+            assert!(Instant::now() < limit, "timed out waiting for claim {name}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Looks and asks again, and nothing is written.
-    async fn assert_quiet(&self, order: &Order) {
+    /// Asserts that the machine is current and that further calls write nothing.
+    async fn assert_no_writes(&self, order: &Order) {
         let machine = self.machine(order).await;
         assert!(machine.is_current, "{machine:#?}");
         assert_eq!(machine.unchangeable, Vec::<String>::new());
@@ -237,7 +237,7 @@ impl Stage {
         assert_eq!(self.own_writes(order).await, before);
     }
 
-    /// When each thing was last changed by us. What KubeVirt and the cluster write does not count.
+    /// Returns the times of our last writes to each object, without those of KubeVirt and the cluster.
     async fn own_writes(&self, order: &Order) -> Vec<String> {
         let mut versions = Vec::new();
         for kind in [Kind::VirtualMachine, Kind::PersistentVolumeClaim, Kind::DataVolume, Kind::Secret] {

@@ -1,0 +1,4 @@
+//! Kubeconfigs and clusters that are made to do harm.
+
+mod answers;
+mod kubeconfigs;

@@ -1,0 +1,5 @@
+//! Tenants and providers that are made to do harm.
+
+mod credentials;
+mod growth;
+mod hanging;
