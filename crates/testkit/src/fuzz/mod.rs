@@ -1,8 +1,11 @@
 //! Fuzz targets: random inputs for a function, and the inputs of its corpus.
 //!
 //! A target builds its inputs from random choices ([`Draw`]), because random bytes would never get past a parser, and
-//! often starts from a file of its corpus. bolero runs it inside `cargo test`, shrinks an input that fails and prints it
-//! with the seed that replays it.
+//! often starts from a file of its corpus.
+//!
+//! By default every run checks the same sequence of inputs, so that a change is judged by what it changed. To look for new
+//! failures, `VITISTACK_FUZZ_RANDOM` lets bolero choose the inputs; it shrinks an input that fails and prints it with the
+//! seed that replays it.
 
 mod draw;
 
@@ -15,21 +18,26 @@ use std::{
     os::unix::fs::FileExt as _,
     panic::RefUnwindSafe,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bolero::generator::{ValueGenerator as _, produce_with};
+use rand::{Rng as _, RngExt as _, SeedableRng as _, rngs::StdRng};
 
 pub use draw::{Draw, Vocabulary};
 
 /// The environment variable with the seconds for each target.
 const SECONDS_VARIABLE: &str = "VITISTACK_FUZZ_SECONDS";
+/// The environment variable that requests new inputs instead of the fixed sequence.
+const RANDOM_VARIABLE: &str = "VITISTACK_FUZZ_RANDOM";
 /// The environment variable with a file that one target is replayed from.
 const REPLAY_VARIABLE: &str = "VITISTACK_FUZZ_REPLAY";
 /// The time for each target if the variable is not set.
 const DEFAULT_TIME: Duration = Duration::from_millis(200);
 /// How long an input that fails is shrunk.
 const SHRINK_TIME: Duration = Duration::from_secs(10);
+/// The seed of the fixed sequence of inputs.
+const SEED: u64 = 1;
 /// The maximum number of bytes from which an input is built.
 const MAX_CHOICES: usize = 1024;
 
@@ -93,15 +101,35 @@ impl Target {
             count.0.set(count.0.get() + 1);
             check(&input.value);
         });
-        bolero::check!(name = name)
-            .with_test_time(time())
-            .with_shrink_time(SHRINK_TIME)
-            .with_generator(produce_with::<Vec<u8>>().len(0..=MAX_CHOICES).map_gen(input_of))
-            .for_each(|input: &Input<T>| checked.call(input));
+        if env::var_os(RANDOM_VARIABLE).is_some() {
+            bolero::check!(name = name)
+                .with_test_time(time())
+                .with_shrink_time(SHRINK_TIME)
+                .with_generator(produce_with::<Vec<u8>>().len(0..=MAX_CHOICES).map_gen(input_of))
+                .for_each(|input: &Input<T>| checked.call(input));
+        } else {
+            for choices in fixed_sequence(time()) {
+                let input = input_of(choices);
+                let shown = ShownOnPanic(&input);
+                checked.call(&input);
+                std::mem::forget(shown);
+            }
+        }
 
         // Past the macros, so that the test harness does not capture it.
         let _ = writeln!(stderr(), "fuzz {name}: {} inputs", count.0.get());
     }
+}
+
+/// Returns the same sequence of choices in every run, until the time is over.
+fn fixed_sequence(time: Duration) -> impl Iterator<Item = Vec<u8>> {
+    let mut random = StdRng::seed_from_u64(SEED);
+    let start = Instant::now();
+    std::iter::from_fn(move || {
+        let mut choices = vec![0; random.random_range(0..=MAX_CHOICES)];
+        random.fill_bytes(&mut choices);
+        (start.elapsed() < time).then_some(choices)
+    })
 }
 
 /// The time for each target.
@@ -137,12 +165,12 @@ impl<T: Debug> Debug for Input<T> {
     }
 }
 
-/// Prints the path of a file of the corpus if its check panics.
-struct ShownOnPanic<'a>(&'a Path);
+/// Prints the input, or the file of the corpus, whose check panics.
+struct ShownOnPanic<'a>(&'a dyn Debug);
 
 impl Drop for ShownOnPanic<'_> {
     fn drop(&mut self) {
-        let _ = writeln!(stderr(), "the input {} fails", self.0.display());
+        let _ = writeln!(stderr(), "the input {:#?} fails", self.0);
     }
 }
 
