@@ -5,9 +5,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Top-level names of services in a cluster, and of the host itself. They never reach what a tenant may reach.
 const LOCAL_NAMES: [&str; 4] = ["svc", "local", "localhost", "localdomain"];
 
-/// Top-level names that are not public. Clouds serve the credentials of a machine below `internal`; `default` is how pods
-/// shorten `default.svc`.
-const PRIVATE_NAMES: [&str; 7] = ["default", "internal", "intranet", "private", "corp", "home", "lan"];
+/// The generic top-level domains that images commonly come from. Pods shorten `vault.vault.svc.cluster.local` to
+/// `vault.vault`, and clouds serve the credentials of a machine below `internal`: a name that ends in anything else than a
+/// domain that is known to be public is taken for one of a private network.
+const GENERIC_DOMAINS: [&str; 32] = [
+    "academy", "agency", "app", "arpa", "biz", "blog", "build", "center", "cloud", "com", "company", "dev",
+    "digital", "edu", "engineering", "gov", "info", "int", "mil", "net", "network", "online", "org", "page",
+    "site", "software", "solutions", "systems", "tech", "technology", "tools", "xyz",
+];
+
+/// The top-level domains of countries.
+const COUNTRY_DOMAINS: &str = "ac ad ae af ag ai al am ao aq ar as at au aw ax az ba bb bd be bf bg bh bi bj bm bn bo br bs bt bv bw by bz ca \
+    cc cd cf cg ch ci ck cl cm cn co cr cu cv cw cx cy cz de dj dk dm do dz ec ee eg er es et eu fi fj fk fm fo fr \
+    ga gb gd ge gf gg gh gi gl gm gn gp gq gr gs gt gu gw gy hk hm hn hr ht hu id ie il im in io iq ir is it je jm \
+    jo jp ke kg kh ki km kn kp kr kw ky kz la lb lc li lk lr ls lt lu lv ly ma mc md me mg mh mk ml mm mn mo mp mq \
+    mr ms mt mu mv mw mx my mz na nc ne nf ng ni nl no np nr nu nz om pa pe pf pg ph pk pl pm pn pr ps pt pw py qa \
+    re ro rs ru rw sa sb sc sd se sg sh si sj sk sl sm sn so sr ss st su sv sx sy sz tc td tf tg th tj tk tl tm tn \
+    to tr tt tv tw tz ua ug uk us uy uz va vc ve vg vi vn vu wf ws ye yt za zm zw";
 
 /// Where a host is, as far as its text says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +58,14 @@ pub fn reach(host: &str) -> Reach {
     if LOCAL_NAMES.contains(&top) {
         return Reach::Local;
     }
-    // No public top-level domain has a hyphen, except those in another alphabet: it is the namespace of a service.
-    let is_namespace = top.contains('-') && !top.starts_with("xn--");
-    let is_private = !name.contains('.') || is_namespace || PRIVATE_NAMES.contains(&top);
-    if is_private { Reach::Private } else { Reach::Public }
+    if name.contains('.') && is_public_domain(top) { Reach::Public } else { Reach::Private }
+}
+
+/// Whether a top-level domain is known to be public. Those in another alphabet are.
+fn is_public_domain(top: &str) -> bool {
+    top.starts_with("xn--")
+        || GENERIC_DOMAINS.contains(&top)
+        || COUNTRY_DOMAINS.split_ascii_whitespace().any(|country| country == top)
 }
 
 /// Returns the address that a host is written as, without brackets and zone.
@@ -194,6 +212,10 @@ mod tests {
                 "kubernetes",
                 "kubernetes.default",
                 "etcd.kube-system",
+                "vault.vault",
+                "grafana.monitoring",
+                "db-0.db.victim",
+                "mysql.db",
                 "metadata.google.internal",
             ],
         );

@@ -11,7 +11,7 @@ use kube::{
 };
 use vitistack_plan::{
     Refusal,
-    datacenter::{Fullness, Usage, usage_of},
+    datacenter::{Fullness, Usage, hosted_usage, usage_of},
     machine::{check_namespace, datacenter_of, placement},
 };
 use vitistack_runtime::{Cache, Process};
@@ -140,11 +140,18 @@ impl Caches {
         usage_of(machine, class.as_deref())
     }
 
+    /// Returns what a placed Machine uses of its provider.
+    pub(crate) fn hosted_usage(&self, machine: &Machine) -> Usage {
+        let datacenter = datacenter_of(machine).and_then(|name| self.datacenters.get(&reference(&name)));
+        let usage = self.usage(machine).unwrap_or(Usage::ONE_MACHINE);
+        hosted_usage(machine, usage, datacenter.as_deref())
+    }
+
     /// Returns how full the provider of a placement is, if it exists.
     pub(crate) fn fullness(&self, placement: &Placement) -> Option<Fullness> {
         let mut full = Fullness::of(self.provider(placement.provider()?)?.as_ref());
         for machine in self.machines_on(placement) {
-            full.count(&machine, self.usage(&machine).unwrap_or(Usage::ONE_MACHINE));
+            full.count(&machine, self.hosted_usage(&machine));
         }
         Some(full)
     }

@@ -79,7 +79,7 @@ impl Limits {
             }
             Reach::Public => None,
             Reach::Private | Reach::Local => {
-                Some(format!("is not public: use a public host, or add this one to {LIST}"))
+                Some(format!("is not known to be public: use a public host, or add this one to {LIST}"))
             }
         }
     }

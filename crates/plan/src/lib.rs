@@ -25,5 +25,5 @@ pub use inventory::Inventory;
 pub use pause::is_paused;
 pub use plan::Plan;
 pub use redacted::Redacted;
-pub use reference::permits;
+pub use reference::{permits, permits_by_annotation};
 pub use refusal::Refusal;

@@ -6,12 +6,18 @@ use vitistack_types::labels;
 /// Whether an object may be referred to from a namespace: its own, or one that its annotation lists.
 #[must_use]
 pub fn permits(target: &ObjectMeta, from: &str) -> bool {
-    let allowed =
-        target.annotations.as_ref().and_then(|annotations| annotations.get(labels::ALLOW_REFERENCES_FROM));
-    target.namespace.as_deref() == Some(from)
-        || allowed.is_some_and(|allowed| {
-            allowed.split(',').map(str::trim).any(|name| name == "*" || !name.is_empty() && name == from)
-        })
+    target.namespace.as_deref() == Some(from) || permits_by_annotation(target, from)
+}
+
+/// Whether the annotation of an object lists a namespace. For an object of another cluster nothing else counts: a namespace
+/// there that has the same name is not the same namespace.
+#[must_use]
+pub fn permits_by_annotation(target: &ObjectMeta, from: &str) -> bool {
+    let annotations = target.annotations.as_ref();
+    let allowed = annotations.and_then(|annotations| annotations.get(labels::ALLOW_REFERENCES_FROM));
+    allowed.is_some_and(|allowed| {
+        allowed.split(',').map(str::trim).any(|name| name == "*" || !name.is_empty() && name == from)
+    })
 }
 
 #[cfg(test)]

@@ -175,6 +175,16 @@ pub(crate) fn provider_paused(placement: &Placement) -> Refusal {
     )
 }
 
+/// An adoption would detach or delete these disks.
+pub(crate) fn disks_not_listed(disks: &str) -> Refusal {
+    Refusal::new(
+        reason::DISKS_NOT_LISTED,
+        format!(
+            "spec.disks does not list {disks} of the adopted machine: add them to spec.disks, and remove those that you do not need after the adoption"
+        ),
+    )
+}
+
 /// The provider that hosts a machine does not exist any more.
 pub(crate) fn provider_gone(provider: &ObjectName) -> Refusal {
     Refusal::new(

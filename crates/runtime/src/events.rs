@@ -26,7 +26,8 @@ const REMEMBERED: usize = 10_000;
 /// Publishes the Events of one operator.
 ///
 /// kube's recorder counts a repeated reason in the first Event and drops the new note, which users want to read, so
-/// Events are created here. A failure to publish is logged and has no other effect.
+/// Events are created here, until its series keep the note: <https://github.com/kube-rs/kube/pull/1655>. A failure to
+/// publish is logged and has no other effect.
 #[derive(Clone)]
 pub struct Events {
     client: Client,

@@ -165,6 +165,8 @@ pub mod reason {
     pub const SEVERAL_DEFAULT_PROVIDERS: &str = "SeveralDefaultProviders";
     /// The placement contradicts the references of the Machine.
     pub const PLACEMENT_NOT_PERMITTED: &str = "PlacementNotPermitted";
+    /// The machine to adopt has disks that the spec does not list.
+    pub const DISKS_NOT_LISTED: &str = "DisksNotListed";
     /// The provider is paused and accepts no machines.
     pub const PROVIDER_PAUSED: &str = "ProviderPaused";
     /// The provider does not respond.

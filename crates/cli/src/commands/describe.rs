@@ -29,13 +29,18 @@ use crate::{
 /// Arguments of `vitistack describe`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  vitistack describe datacenter/west        its providers and machines, failures first
-  vitistack describe machine web-1          its desired state, placement, conditions and events
+  # Describe a machine: its desired state, placement, conditions and events
+  vitistack describe machine web-1
+
+  # Describe a datacenter with its providers and machines, failures first
+  vitistack describe datacenter/west
+
+  # Print the description of a provider as JSON
   vitistack describe vsmp/rack-one -o json
 
-Exit codes: 0 success, 1 failed, 3 incomplete because something could not be read; it is listed on standard error.")]
+Exit status: 0 success, 1 failure, 3 partial result (what could not be read is reported on standard error)")]
 pub struct DescribeArgs {
-    /// KIND/NAME or KIND NAME; a name alone is that of a machine
+    /// Object, as KIND/NAME or KIND NAME; the default kind is machine
     #[arg(required = true, num_args = 1..=2, value_name = "OBJECT")]
     object: Vec<String>,
     #[command(flatten)]

@@ -115,9 +115,7 @@ fn sections(text: &str) -> Sections {
         } else if is_example {
             sections.examples.push(String::new());
             sections.examples.extend(paragraph.lines().map(ToOwned::to_owned));
-        } else if let Some(status) =
-            paragraph.strip_prefix("Exit status:").or_else(|| paragraph.strip_prefix("Exit codes:"))
-        {
+        } else if let Some(status) = paragraph.strip_prefix("Exit status:") {
             let lines = status.trim_matches('\n').lines().map(|line| line.trim_start().to_owned());
             sections.exit_status.extend(lines);
         } else if !paragraph.is_empty() {

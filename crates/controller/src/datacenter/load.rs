@@ -105,11 +105,11 @@ pub(super) fn load(caches: &Caches, intentions: &Intentions, datacenter: &Datace
 
     let mut by_name: HashMap<ObjectName, &mut Candidate> =
         candidates.iter_mut().map(|candidate| (candidate.name.clone(), candidate)).collect();
-    for (machine, usage) in &others {
+    for (machine, _) in &others {
         let placement = placement(machine);
         let provider = placement.as_ref().and_then(Placement::provider);
         if let Some(candidate) = provider.and_then(|name| by_name.get_mut(name)) {
-            candidate.count(machine, usage.as_ref().copied().unwrap_or(Usage::ONE_MACHINE));
+            candidate.count(machine, caches.hosted_usage(machine));
         }
     }
 

@@ -50,7 +50,7 @@ impl MachineReconciler {
             let name = step.action.name();
             let span = tracing::info_span!("step", otel.name = format!("machine.{name}"), what = %step);
             let result = self.apply_step(turn, step).instrument(span).await?;
-            if let Some(event) = step.event() {
+            if let Some(event) = step.event().filter(|_| !matches!(result, Applied::Stale)) {
                 self.events.publish(&turn.machine.object_ref(&()), &event).await;
             }
             match result {

@@ -58,7 +58,7 @@ async fn check_credentials(
 pub(super) fn used(caches: &Caches, provider: &MachineProvider) -> Usage {
     caches
         .machines_on(&Placement::Provider(ObjectName::of(provider)))
-        .map(|machine| caches.usage(&machine).unwrap_or(Usage::ONE_MACHINE))
+        .map(|machine| caches.hosted_usage(&machine))
         .fold(Usage::default(), Usage::plus)
 }
 

@@ -50,8 +50,9 @@ pub fn observe(
             .zip(planned.as_ref())
             .is_none_or(|(order, planned)| changes(settings, order, planned, found, None).is_empty());
         ObservedMachine {
-            id: machine.name_any(),
-            instance: running.map(|instance| instance.name_any()),
+            // Both have the name of the Machine. Their own text is that of the cluster.
+            id: target.name.clone(),
+            instance: running.map(|_| target.name.clone()),
             power,
             cpu: cpu(machine),
             memory: part(machine, "/spec/template/spec/domain/memory/guest"),

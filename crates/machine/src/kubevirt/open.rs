@@ -121,7 +121,8 @@ pub async fn probe(client: &Client) -> Result<Probe, BackendError> {
     let found = api.list(&ListParams::default().limit(1)).await.map_err(failed)?;
     let version = found.items.first().and_then(|kubevirt| {
         let reported = kubevirt.data.pointer("/status/observedKubeVirtVersion").and_then(Value::as_str)?;
-        reported.parse().ok()
+        // Only the numbers: the rest of the text is of the cluster's choice.
+        reported.split(['-', '+']).next()?.parse().ok()
     });
     Ok(Probe { version })
 }

@@ -127,8 +127,8 @@ fn instance_power(
         "Running" if condition(instance, "Paused", "True").is_some() => {
             let fix = format!(
                 "the machine is paused: run `virtctl unpause vm {} -n {}`, or check its storage if it was not paused on purpose",
-                machine.metadata.name.as_deref().unwrap_or_default(),
-                machine.metadata.namespace.as_deref().unwrap_or_default()
+                foreign_text::name(machine.metadata.name.as_deref().unwrap_or_default()),
+                foreign_text::name(machine.metadata.namespace.as_deref().unwrap_or_default())
             );
             (Power::Failing(fix), None)
         }

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use kube::{ResourceExt, core::DynamicObject};
 use serde_json::{Map, Value, json};
 use vitistack_clients::kubernetes::Child;
-use vitistack_plan::{Refusal, machine::DesiredDisk, permits};
+use vitistack_plan::{Refusal, machine::DesiredDisk, permits_by_annotation};
 use vitistack_types::{
     Size,
     conditions::reason,
@@ -165,9 +165,10 @@ fn copy_problem(
     found: &Found,
 ) -> Option<Refusal> {
     let field = format!("disks[{}].source.claim {source:?}", disk.name);
-    let Some(claim) = named(&found.claims, source).filter(|claim| may_copy(claim, target)) else {
+    let is_own_place = settings.is_beside(target) || settings.namespace.is_none();
+    let Some(claim) = named(&found.claims, source).filter(|claim| may_copy(claim, target, is_own_place)) else {
         let (namespace, own) = (settings.namespace(target), &target.namespace);
-        let allow = if namespace == own {
+        let allow = if is_own_place {
             "create the PersistentVolumeClaim, or use an existing one".to_owned()
         } else {
             format!(
@@ -193,16 +194,18 @@ fn copy_problem(
 }
 
 /// Whether a claim may be copied for a Machine: it was created for a Machine of the same namespace, or for no Machine and
-/// is in that namespace or permits it.
-fn may_copy(claim: &DynamicObject, target: &Target) -> bool {
+/// permits it. In a namespace that is that of the Machine's tenant (`is_own_place`) every claim for no Machine may be copied;
+/// one that the provider chose for all tenants and that only has the same name in another cluster is not such a namespace.
+fn may_copy(claim: &DynamicObject, target: &Target, is_own_place: bool) -> bool {
     let own = &target.namespace;
     match (claim.labels().get(labels::MACHINE_NAMESPACE), claim.labels().contains_key(labels::IDENTITY)) {
         (Some(namespace), _) => namespace == own,
         // Claims of earlier versions lack the label.
         (None, true) => {
-            belongs_to(claim, &target.identity) || claim.metadata.namespace.as_deref() == Some(own)
+            belongs_to(claim, &target.identity)
+                || (is_own_place && claim.metadata.namespace.as_deref() == Some(own))
         }
-        (None, false) => permits(&claim.metadata, own),
+        (None, false) => is_own_place || permits_by_annotation(&claim.metadata, own),
     }
 }
 

@@ -10,7 +10,7 @@ use vitistack_types::{
 
 use super::{
     Admission, Candidate, Choice, Claim, Problem, Request, Usage, admit, choose,
-    growth::{admitted, is_growth, limits_size},
+    growth::{admitted, is_growth, keeps, limits_size},
     passed_over::{Attempt, passed_over, until},
     zone_of,
 };
@@ -117,7 +117,7 @@ pub(crate) fn allocate<'a>(snapshot: &Snapshot<'a>) -> Allocation<'a> {
             }
             Membership::Settled => {
                 if let Some(candidate) = hosting(&mut candidates, machine) {
-                    candidate.count(machine, usage);
+                    candidate.count(machine, keeps(&quotas, machine, usage));
                 }
             }
             Membership::Waiting(problem) => {
@@ -195,16 +195,6 @@ impl<'a> Allocation<'a> {
             let decision = growth.map_or_else(MemberDecision::Hold, MemberDecision::Admit);
             self.members.extend(growing.get(&key).map(|machine| (*machine, decision)));
         }
-    }
-}
-
-/// What a placed Machine counts with: what it was admitted with until a change of that is recorded, so that nothing is given
-/// away that it could take back.
-fn keeps(quotas: &ResourceQuotas, machine: &Machine, usage: Usage) -> Usage {
-    match admitted(machine).filter(|_| limits_size(quotas)) {
-        None => usage,
-        Some(before) if is_growth(quotas, before, usage) => before,
-        Some(before) => before.max(usage),
     }
 }
 

@@ -53,6 +53,23 @@ pub(super) fn is_growth(quotas: &ResourceQuotas, before: Usage, after: Usage) ->
         || (quotas.max_storage.is_some() && after.storage > before.storage)
 }
 
+/// What a placed Machine counts with: what it was admitted with until a change of that is recorded, so that nothing is given
+/// away that it could take back.
+pub(super) fn keeps(quotas: &ResourceQuotas, machine: &Machine, usage: Usage) -> Usage {
+    match admitted(machine).filter(|_| limits_size(quotas)) {
+        None => usage,
+        Some(before) if is_growth(quotas, before, usage) => before,
+        Some(before) => before.max(usage),
+    }
+}
+
+/// Returns what a placed Machine uses of its provider. Growth that its Datacenter did not admit takes nothing from others.
+#[must_use]
+pub fn hosted_usage(machine: &Machine, usage: Usage, datacenter: Option<&Datacenter>) -> Usage {
+    let quotas = datacenter.and_then(|datacenter| datacenter.spec.resource_quotas.as_ref());
+    quotas.map_or(usage, |quotas| keeps(quotas, machine, usage))
+}
+
 /// Checks that the Datacenter of a placed Machine admitted what it uses now. Until then the machine keeps what it has.
 pub fn check_growth(machine: &Machine, usage: Usage, datacenter: &Datacenter) -> Result<(), Refusal> {
     let Some(quotas) = datacenter.spec.resource_quotas.as_ref() else { return Ok(()) };
@@ -95,6 +112,19 @@ mod tests {
         {
             assert!(Admitted::parse(text).is_none(), "{text}");
         }
+    }
+
+    #[test]
+    fn growth_that_is_held_takes_nothing_of_the_provider() {
+        let quotas = ResourceQuotas::builder().max_cpu(4).build();
+        let datacenter = Datacenter::builder().region("west").resource_quotas(quotas);
+        let datacenter = datacenter.build("west", "default").unwrap();
+        let growing = machine(Some("cpu=1,memory=2Gi,storage=20Gi"));
+
+        let hosted = |usage| hosted_usage(&growing, usage, Some(&datacenter));
+        assert_eq!(hosted(usage(64, 2, 20)), usage(1, 2, 20));
+        assert_eq!(hosted(usage(1, 8, 20)), usage(1, 8, 20), "memory has no quota");
+        assert_eq!(hosted_usage(&growing, usage(64, 2, 20), None), usage(64, 2, 20), "no quota holds it");
     }
 
     #[test]

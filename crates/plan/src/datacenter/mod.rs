@@ -14,7 +14,7 @@ pub use allocate::{Assignment, Member, Snapshot};
 pub(crate) use allocate::{MemberDecision, allocate};
 pub use candidate::{candidate, zone_of};
 pub use choose::{Candidate, Choice, Problem, Request, choose};
-pub use growth::check_growth;
+pub use growth::{check_growth, hosted_usage};
 pub use passed_over::{Fullness, is_passed_over_by, pass_over};
 pub(crate) use plan::orphaned;
 pub use plan::{DatacenterPlan, MemberAction, MemberStep, only_totals_changed, plan, plan_orphan};

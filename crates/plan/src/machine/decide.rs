@@ -8,7 +8,7 @@ use vitistack_types::{
 };
 
 use super::{
-    Action, Desired, Identity, Observed, ObservedMachine, Part, Power, Problem, Snapshot, Step, StepFailure,
+    Action, Desired, Identity, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, Snapshot, Step, StepFailure,
     Update, has_finalizer, is_held_by_others,
 };
 use crate::{Refusal, datacenter::is_passed_over_by, is_paused, refusals};
@@ -140,6 +140,10 @@ fn decide_from_observation(snapshot: &Snapshot<'_>) -> Decision {
     let Some(placement) = snapshot.placement else {
         return Decision::without_steps(Verdict::Waiting("the machine to be placed".to_owned()));
     };
+    let unlisted = unlisted_disks(machine, desired, observed);
+    if !unlisted.is_empty() {
+        return Decision::without_steps(Verdict::Blocked(refusals::disks_not_listed(&sized(&unlisted))));
+    }
     let decision = match (&observed.task, &observed.machine) {
         (Some(task), _) => Decision::without_steps(Verdict::Waiting(task.clone())),
         (None, None) => create(snapshot, placement, observed),
@@ -176,6 +180,36 @@ fn held(machine: &Machine, twin: Option<&ObjectName>) -> Option<Refusal> {
     }
 
     (!has_own_identity(machine)).then(|| refusals::identity_not_adopted(uid.unwrap_or_default()))
+}
+
+/// Returns the disks that would be detached or deleted by an adoption because the spec does not list them. Once the Machine
+/// has claimed the backing machine, a disk that is missing in the spec was removed from it on purpose.
+fn unlisted_disks<'a>(
+    machine: &Machine,
+    desired: &Desired,
+    observed: &'a Observed,
+) -> Vec<&'a ObservedDisk> {
+    let uid = machine.metadata.uid.as_deref();
+    let is_adopted = annotation(machine, labels::IDENTITY).is_some_and(|carried| Some(carried) != uid);
+    if !is_adopted || has_finalizer(machine) {
+        return Vec::new();
+    }
+    let is_retained = |disk: &ObservedDisk| !disk.is_attached && disk.reclaim_policy == ReclaimPolicy::Retain;
+    let unlisted = observed.disks.iter().filter(|disk| !is_listed(desired, disk));
+    unlisted.filter(|disk| !is_retained(disk)).collect()
+}
+
+fn is_listed(desired: &Desired, disk: &ObservedDisk) -> bool {
+    desired.disks.iter().any(|wanted| wanted.name == disk.name)
+}
+
+/// Lists disks with their sizes, such as `root (20Gi), data (100Gi)`.
+fn sized(disks: &[&ObservedDisk]) -> String {
+    let print = |disk: &&ObservedDisk| match &disk.size {
+        Some(size) => format!("{} ({size})", disk.name),
+        None => disk.name.clone(),
+    };
+    disks.iter().map(print).collect::<Vec<_>>().join(", ")
 }
 
 fn step(action: Action, why: impl Into<String>) -> Step {
@@ -352,14 +386,24 @@ fn restart(machine: &Machine, backing: &ObservedMachine) -> Option<Step> {
 
 /// Deletes the disks that the spec no longer lists, unless they are to be retained.
 fn delete_unused_disks(desired: &Desired, observed: &Observed) -> Option<Step> {
-    let unused: Vec<String> = observed
+    let unused: Vec<&ObservedDisk> = observed
         .disks
         .iter()
         .filter(|disk| !disk.is_attached && disk.reclaim_policy == ReclaimPolicy::Delete)
-        .filter(|disk| !desired.disks.iter().any(|wanted| wanted.name == disk.name))
-        .map(|disk| disk.name.clone())
+        .filter(|disk| !is_listed(desired, disk))
         .collect();
-    (!unused.is_empty()).then(|| step(Action::Delete(Part::Disks(unused)), "the spec no longer lists them"))
+    (!unused.is_empty()).then(|| {
+        let (action, sizes) = delete_disks(&unused);
+        step(action, format!("the spec no longer lists them{sizes}"))
+    })
+}
+
+/// Returns the deletion of disks, and their sizes as the end of a sentence.
+fn delete_disks(disks: &[&ObservedDisk]) -> (Action, String) {
+    let names = disks.iter().map(|disk| disk.name.clone()).collect();
+    let sizes: Vec<String> = disks.iter().filter_map(|disk| Some(disk.size.as_ref()?.to_string())).collect();
+    let sizes = if sizes.is_empty() { String::new() } else { format!(" ({})", sizes.join(", ")) };
+    (Action::Delete(Part::Disks(names)), sizes)
 }
 
 fn delete(snapshot: &Snapshot<'_>) -> Decision {
@@ -377,12 +421,8 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
     };
 
     let deleting = |what: &str| Verdict::Deleting(what.to_owned());
-    let volumes: Vec<String> = observed
-        .disks
-        .iter()
-        .filter(|disk| disk.reclaim_policy == ReclaimPolicy::Delete)
-        .map(|disk| disk.name.clone())
-        .collect();
+    let volumes: Vec<&ObservedDisk> =
+        observed.disks.iter().filter(|disk| disk.reclaim_policy == ReclaimPolicy::Delete).collect();
     let decision = if let Some(task) = &observed.task {
         Decision::without_steps(deleting(task))
     } else if observed.machine.is_some() {
@@ -390,7 +430,8 @@ fn delete(snapshot: &Snapshot<'_>) -> Decision {
         Decision::one(Action::Delete(Part::Machine), "the Machine is being deleted", verdict)
     } else if !volumes.is_empty() {
         let verdict = deleting("the disks to be deleted");
-        Decision::one(Action::Delete(Part::Disks(volumes)), "the machine is gone", verdict)
+        let (action, sizes) = delete_disks(&volumes);
+        Decision::one(action, &format!("the machine is gone{sizes}"), verdict)
     } else if !observed.leftovers.is_empty() {
         let verdict = deleting("the leftovers to be deleted");
         Decision::one(Action::Delete(Part::Leftovers), "the machine is gone", verdict)

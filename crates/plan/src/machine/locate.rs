@@ -200,7 +200,7 @@ fn lists(datacenter: &Datacenter, placement: &Placement) -> bool {
 /// Whether the operators reported that the Machine is on this provider.
 fn was_created_on(machine: &Machine, placement: &Placement) -> bool {
     let reported = machine.status.as_ref().and_then(|status| status.provider.as_ref());
-    reported.is_some_and(|reported| reported.resolve("").to_string() == placement.to_string())
+    reported.is_some_and(|reported| placement.provider() == Some(&reported.resolve("")))
 }
 
 /// Whether a Machine may be created on a provider without a Datacenter.

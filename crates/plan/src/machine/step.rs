@@ -79,7 +79,8 @@ pub struct Step {
 }
 
 impl Step {
-    /// The event to publish when the step was carried out, for steps that no condition records.
+    /// The event to publish when the step was requested, for steps that no condition records. A request without an answer may
+    /// have been carried out, so it counts. The deletion of disks, which may hold data, is a warning.
     #[must_use]
     pub fn event(&self) -> Option<Event> {
         let reason = match &self.action {
@@ -88,7 +89,11 @@ impl Step {
             Action::MarkPassedOver | Action::ReturnToDatacenter => reason::PASSED_OVER,
             Action::Claim | Action::Create | Action::RemoveFinalizer => return None,
         };
-        Some(Event::normal(reason, self.to_string()))
+        let publish = match &self.action {
+            Action::Delete(Part::Disks(_)) => Event::warning,
+            _ => Event::normal,
+        };
+        Some(publish(reason, self.to_string()))
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Difference {
     pub(super) what: String,
     /// What follows from it, as the end of the sentence.
     pub(super) consequence: &'static str,
+    /// Whether data is deleted with it.
+    pub(super) destroys: bool,
 }
 
 impl Desired {
@@ -44,7 +46,7 @@ impl Desired {
 /// Returns every difference.
 pub(super) fn differences(before: &Desired, after: &Desired) -> Vec<Difference> {
     let mut found = removed_disks(&before.disks, &after.disks);
-    let mut add = |part, what: String| found.push(Difference { part, what, consequence: "" });
+    let mut add = |part, what: String| found.push(Difference { part, what, consequence: "", destroys: false });
     if before.cpu != after.cpu {
         let print = |cpu: CpuShape| {
             format!(
@@ -99,11 +101,12 @@ fn removed_disks(before: &[DesiredDisk], after: &[DesiredDisk]) -> Vec<Differenc
     let is_removed = |old: &&DesiredDisk| !after.iter().any(|new| new.name == old.name);
     let difference = |old: &DesiredDisk| Difference {
         part: Part::Disks,
-        what: format!("disk {} is removed", old.name),
+        what: format!("disk {} of {} is removed", old.name, old.size),
         consequence: match old.reclaim_policy {
             ReclaimPolicy::Delete => "; its volume is deleted with all data (reclaimPolicy Delete)",
             ReclaimPolicy::Retain => "; its volume is retained (reclaimPolicy Retain)",
         },
+        destroys: old.reclaim_policy == ReclaimPolicy::Delete,
     };
     before.iter().filter(is_removed).map(difference).collect()
 }

@@ -16,8 +16,8 @@ use crate::{
     inventory::OwnCluster,
     is_paused,
     machine::{
-        Desired, Identity, Location, PlacementContext, datacenter_of, identity, locate, placement,
-        refusal_before_provider,
+        Desired, Identity, Location, PlacementContext, datacenter_of, has_finalizer, identity, locate,
+        placement, refusal_before_provider,
     },
     provider::price_of,
     refusals,
@@ -162,13 +162,19 @@ impl<'a> Forecast<'a> {
         }
     }
 
-    /// Refuses a destination whose provider may not act for the Machine where it creates machines.
+    /// Refuses a destination whose provider may not act for the Machine where it creates machines, or is paused.
     fn permitted(&self, machine: &Machine, destination: Destination) -> Destination {
-        let provider = destination.placement().and_then(Placement::provider);
-        let provider = provider.and_then(|name| self.inventory.provider(name));
-        match provider.map_or(Ok(()), |provider| self.inventory.check_namespace(machine, provider)) {
-            Ok(()) => destination,
+        let Some(placement) = destination.placement() else { return destination };
+        let provider = placement.provider().and_then(|name| self.inventory.provider(name));
+        let Some(provider) = provider else { return destination };
+
+        let is_new = !has_finalizer(machine);
+        match self.inventory.check_namespace(machine, provider) {
             Err(refusal) => Destination::Refused(refusal),
+            Ok(()) if is_new && is_paused(&provider.metadata) => {
+                Destination::Refused(refusals::provider_paused(placement))
+            }
+            Ok(()) => destination,
         }
     }
 

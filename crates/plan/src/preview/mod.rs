@@ -45,6 +45,8 @@ pub enum Action {
     Restart,
     /// Some of it can never take effect on the existing machine, which stays as it is.
     Blocked,
+    /// It changes, and a disk is deleted with its data.
+    Destroys,
     /// The API rejects it, or no operator acts on it until something else changes.
     Refuse,
 }
@@ -57,6 +59,7 @@ impl fmt::Display for Action {
             Self::Change => "change",
             Self::Restart => "restart",
             Self::Blocked => "blocked",
+            Self::Destroys => "destroys",
             Self::Refuse => "refuse",
         })
     }
@@ -291,10 +294,13 @@ impl Transition<'_> {
         let is_created = has_finalizer(before.machine);
         let is_off = [&before.desired, &self.after.desired].into_iter().flatten().any(Desired::is_off);
         let able = self.after.provider_type.filter(|_| is_created).map(capabilities);
+        let mut needs_restart = false;
         for part in &parts {
             let support = able.as_ref().map(|able| part.support(able));
-            let (part_action, how) = effect_of(support, is_off);
-            action = action.max(part_action);
+            let (effect, how) = effect_of(support, is_off);
+            needs_restart |= effect == Action::Restart;
+            let is_destroyed = part.destroys && support.is_some_and(|support| support != Support::Never);
+            action = action.max(if is_destroyed { Action::Destroys } else { effect });
             let consequence = if support.is_some() { part.consequence } else { "" };
             why.push(format!("{}{how}{consequence}", part.what));
         }
@@ -304,7 +310,7 @@ impl Transition<'_> {
         if requests_restart && is_created && !is_off {
             action = action.max(Action::Restart);
             why.push("restarted immediately, as the annotation requests".to_owned());
-        } else if action == Action::Restart {
+        } else if needs_restart && action != Action::Blocked {
             why.push(format!("restart it when convenient: `{}`", command("power restart", object)));
         }
 

@@ -12,7 +12,7 @@ use vitistack_plan::{
 use vitistack_types::{
     ObjectName, ObjectReference, Placement, WatchedNamespaces, conditions, labels,
     v1alpha1::{
-        Datacenter, GivenResources, Machine, MachineProvider, MachineProviderStatus, MachineStatus, Memory,
+        Cpu, Datacenter, GivenResources, Machine, MachineProvider, MachineProviderStatus, MachineStatus, Memory,
         ProviderCapacity, ProviderReference, ProviderType, ResourceQuotas, Resources,
     },
 };
@@ -229,6 +229,21 @@ fn a_machine_that_fits_nowhere_does_not_use_the_quota() {
     story.later(1).machine("here");
     story.reconcile();
     assert_eq!((story.placement("elsewhere"), story.placement("here")), (None, Some("infra/aws")));
+}
+
+#[test]
+fn growth_that_a_quota_holds_does_not_fill_the_provider_for_others() {
+    let mut story = Story::new(&["aws"]);
+    story.provider("aws").spec.capacity = Some(ProviderCapacity::builder().cpu(8).build());
+    story.quotas(ResourceQuotas::builder().max_cpu(6).build());
+    story.machine("growing");
+    story.reconcile();
+    story.claim("growing");
+    let cpu = Cpu::builder().cores(64).build();
+    story.machine("growing").spec.resources = Some(Resources::builder().cpu(cpu).build());
+    story.later(1).machine("new");
+    story.reconcile();
+    assert_eq!(story.placement("new"), Some("infra/aws"));
 }
 
 #[test]

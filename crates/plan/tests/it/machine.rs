@@ -193,6 +193,31 @@ fn a_removed_disk_is_deleted_or_retained() {
 }
 
 #[test]
+fn an_adoption_is_held_until_the_spec_lists_every_disk_of_the_machine() {
+    let data = Disk::builder().name("data").size("100Gi".parse().unwrap()).build();
+    let disks = [data.clone()];
+    let mut story =
+        Story::new(Machine::builder().template("small").disks(disks).build("db-1", "default").unwrap());
+    story.reconcile();
+    story.backing().power = Power::Running;
+    story.reconcile().page.clear();
+
+    story.edit(|machine| {
+        machine.metadata.uid = Some("uid-2".to_owned());
+        machine.metadata.finalizers = None;
+        machine.spec.disks.clear();
+        machine.status = None;
+    });
+    story.annotate(labels::ADOPTED, "uid-2");
+    story.heading("it is adopted by a Machine that does not list the data disk").reconcile();
+    story.edit(|machine| machine.spec.disks.push(data));
+    story.heading("the disk is added to the spec").reconcile().reconcile();
+    story.edit(|machine| machine.spec.disks.clear());
+    story.heading("after the adoption it is removed on purpose").reconcile().reconcile();
+    insta::assert_snapshot!(story.page);
+}
+
+#[test]
 fn problems_are_reported_with_the_fix_until_they_are_gone() {
     let mut story = small();
     story.edit(|machine| machine.spec.template = Some("huge".to_owned()));

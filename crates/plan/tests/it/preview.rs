@@ -263,6 +263,20 @@ fn an_unchanged_object_is_not_a_change() {
 }
 
 #[test]
+fn a_paused_provider_accepts_no_new_machines() {
+    let page = page_of(|inventory| {
+        let rack = inventory.providers.first_mut().unwrap();
+        let annotations = rack.metadata.annotations.get_or_insert_default();
+        annotations.insert(labels::PAUSED.to_owned(), "true".to_owned());
+        let reference = ObjectReference::builder().name("rack").build();
+        let db = Machine::builder().template("small").provider_ref(reference).build("db", "default");
+        inventory.machines.push(db.unwrap());
+        vec![over("MachineProvider default/rack", "metadata.annotations"), new("Machine default/db")]
+    });
+    insta::assert_snapshot!(page);
+}
+
+#[test]
 fn a_new_provider_is_assumed_to_be_ready() {
     let page = page_of(|inventory| {
         let mut provider = provider("cloud");

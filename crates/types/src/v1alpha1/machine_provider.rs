@@ -84,8 +84,8 @@ pub struct MachineProviderSpec {
     pub allowed_bridges: Option<Vec<AllowedBridge>>,
 
     /// Hosts that the images of disks may come from, such as images.example.com, or *.example.com for every host below a
-    /// domain. Defaults to every public host. A host that is not public has to be listed; link-local addresses are always
-    /// refused.
+    /// domain. Defaults to every host in a well-known public domain. Any other host has to be listed; link-local addresses
+    /// are always refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "source_hosts")]
     pub allowed_source_hosts: Option<Vec<String>>,

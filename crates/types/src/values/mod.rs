@@ -44,7 +44,7 @@ impl InvalidValue {
 /// Implements the JSON form of a parsed value, which is its text, and its schema: a bounded string with one
 /// CEL rule whose message is the fix in the parser's error.
 macro_rules! text_value {
-    ($type:ident, max_length = $max_length:literal, rule = $rule:expr, fix = $fix:expr) => {
+    ($type:ident, max_length = $max_length:expr, rule = $rule:expr, fix = $fix:expr) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)

@@ -6,6 +6,9 @@ use super::{InvalidValue, text_value};
 
 const FIX: &str = "must be a version of two or three numbers, such as 1.36.3 or v1.8.2";
 
+/// The maximum length of a version.
+const MAX_LENGTH: usize = 64;
+
 /// A semantic version, with an optional leading `v` and an optional patch number. Prints as it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Version {
@@ -17,6 +20,9 @@ impl FromStr for Version {
     type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        if text.len() > MAX_LENGTH {
+            return Err(InvalidValue::new(text, FIX));
+        }
         let numbers = text.strip_prefix('v').unwrap_or(text);
         semver::Version::parse(numbers)
             .or_else(|_| semver::Version::parse(&format!("{numbers}.0")))
@@ -46,7 +52,7 @@ impl Ord for Version {
 
 text_value!(
     Version,
-    max_length = 64,
+    max_length = MAX_LENGTH,
     rule = "self.matches('^v?[0-9]+[.][0-9]+([.][0-9]+([-+][0-9A-Za-z.+-]+)?)?$')",
     fix = FIX
 );
@@ -54,6 +60,12 @@ text_value!(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_that_the_crd_would_reject_is_not_a_version() {
+        assert!("1.8.2-rc.1".parse::<Version>().is_ok());
+        assert!(format!("1.8.2-{}", "a".repeat(100)).parse::<Version>().is_err());
+    }
 
     #[test]
     fn versions_are_ordered_by_number_not_by_text() {

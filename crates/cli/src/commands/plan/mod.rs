@@ -39,17 +39,22 @@ pub enum PlanError {
 /// Arguments of `vitistack plan`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Asks the cluster as `kubectl apply --server-side --force-conflicts` does, with a dry run: nothing is written, and what the API rejects is shown with its message. The code of the operators decides where Machines are placed, what restarts, what is blocked on the existing machine and what is refused; what only a provider knows, such as whether it has capacity, is not predicted. Of other kinds only the names of the keys of Secrets are read.
+    after_help = "Sends the files to the server as a dry run, like \"kubectl apply --server-side --force-conflicts --dry-run=server\"; nothing is written. The operators' own code computes the result. What only a provider knows, such as its free capacity, is not predicted. Objects of other kinds are skipped; of Secrets only the names of their keys are used.
 
 Examples:
+  # Preview a file
   vitistack plan -f machine.yaml
+
+  # Preview several files together, as JSON
   vitistack plan -f network.yaml -f machines.yaml -o json
+
+  # Preview standard input
   vitistack samples machine-basic | vitistack plan -f -
 
-Exit codes: 0 nothing changes, 1 failed, 2 something changes or is refused, 3 nothing changes as far as it could be read."
+Exit status: 0 no changes, 1 failure, 2 changes pending or refused, 3 partial result without changes"
 )]
 pub struct PlanArgs {
-    /// File with objects, can be repeated; - is standard input
+    /// File with objects to preview, or - for standard input; can be repeated
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     filenames: Vec<PathBuf>,
     #[command(flatten)]
@@ -135,7 +140,7 @@ fn tone(action: Action) -> Tone {
         Action::Create => Tone::Good,
         Action::Change => Tone::Plain,
         Action::Restart => Tone::Waiting,
-        Action::Blocked | Action::Refuse => Tone::Bad,
+        Action::Blocked | Action::Destroys | Action::Refuse => Tone::Bad,
     }
 }
 
@@ -144,8 +149,15 @@ fn write(preview: &Preview, console: &mut Console<'_>) -> io::Result<()> {
     write_entries(preview, output, terminal)?;
     write_totals(preview, output)?;
 
-    let actions =
-        [Action::Create, Action::Change, Action::Restart, Action::Blocked, Action::Refuse, Action::Unchanged];
+    let actions = [
+        Action::Create,
+        Action::Change,
+        Action::Restart,
+        Action::Blocked,
+        Action::Destroys,
+        Action::Refuse,
+        Action::Unchanged,
+    ];
     let count = |action: Action| preview.entries.iter().filter(|entry| entry.action == action).count();
     let counted: Vec<String> = actions
         .into_iter()

@@ -124,7 +124,7 @@ struct Shared<K: Kind> {
     prune: Prune<K>,
     state: watch::Sender<FeedState>,
     /// Set by the first complete list. [`Store::wait_until_ready`] is not used because of several tasks that wait for it
-    /// only the last one is woken.
+    /// only the last one is woken. Until it wakes all of them: <https://github.com/kube-rs/kube/issues/1226>.
     listed: SetOnce<()>,
 }
 

@@ -71,6 +71,25 @@ fn a_claim_beside_the_machine_is_copied_unless_another_namespace_created_it() {
 }
 
 #[test]
+fn a_namespace_of_another_cluster_with_the_same_name_is_not_the_namespace_of_the_tenant() {
+    let remote = |namespace: &str, metadata: &str| {
+        let claim = format!(
+            "kind: PersistentVolumeClaim, metadata: {{name: golden, namespace: default, {metadata}}}"
+        );
+        problem(&case(&format!(
+            "{{is_remote: true, {namespace} spec: {{template: small, disks: [{{name: root, source: {{claim: golden}}}}]}}, cluster: [{{{claim}}}]}}"
+        )))
+    };
+    let shared = "namespace: default,";
+    for metadata in ["labels: {}", "labels: {vitistack.io/identity: older}"] {
+        let message = remote(shared, metadata).unwrap();
+        assert!(message.contains("vitistack.io/allow-references-from=default"), "{metadata}: {message}");
+    }
+    assert_eq!(remote(shared, "annotations: {vitistack.io/allow-references-from: default}"), None);
+    assert_eq!(remote("", "labels: {}"), None, "the provider has a namespace for each tenant");
+}
+
+#[test]
 fn the_disk_of_a_running_machine_is_no_way_around() {
     let mut running =
         copying("labels: {vitistack.io/identity: other, vitistack.io/machine-namespace: victim}");
