@@ -67,11 +67,20 @@ pub fn secret_not_text(secret: &str, key: &str) -> Refusal {
 
 // Where a Machine is placed.
 
-pub(crate) fn no_default_provider() -> Refusal {
+/// Names the namespaces that were searched: a default provider of another one does not count, and whether there is one is
+/// not for this tenant to know.
+pub(crate) fn no_default_provider(namespace: &str) -> Refusal {
+    let searched = match namespace {
+        labels::SYSTEM_NAMESPACE => format!("namespace {namespace:?} has no default provider"),
+        _ => format!(
+            "neither namespace {namespace:?} nor {:?} has a default provider",
+            labels::SYSTEM_NAMESPACE
+        ),
+    };
     Refusal::new(
         reason::NO_DEFAULT_PROVIDER,
         format!(
-            "no provider is set and there is no default provider: annotate a MachineProvider with {}: \"true\", or recreate the Machine with spec.providerRef or spec.datacenterRef",
+            "no provider is set, and {searched}: annotate a MachineProvider there with {}: \"true\", or recreate the Machine with spec.providerRef or spec.datacenterRef",
             labels::IS_DEFAULT_PROVIDER
         ),
     )

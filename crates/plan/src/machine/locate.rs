@@ -267,5 +267,5 @@ fn default(machine: &Machine, context: &PlacementContext<'_>) -> Location {
     if !has_platform_provider(context.providers.iter().copied()) && context.is_own_cluster_offered {
         return Location::At(Placement::OwnCluster);
     }
-    Location::Refused(refusals::no_default_provider())
+    Location::Refused(refusals::no_default_provider(namespace(machine)))
 }

@@ -148,7 +148,7 @@ async fn no_default(bed: &Bed) -> String {
     // Only a provider of the platform ends what its own cluster offers.
     provider(bed, "vitistack-system", "other-cluster", json!({ "type": "kubevirt" })).await;
     bed.machine(UNDECIDED, "orphan", json!({ "template": "small", "powerState": "Stopped" })).await;
-    let report = bed.refused(UNDECIDED, "orphan", "NoDefaultProvider", "no default").await;
+    let report = bed.refused(UNDECIDED, "orphan", "NoDefaultProvider", "has a default provider").await;
     bed.delete("Machine", UNDECIDED, "orphan").await;
     for name in ["one", "other"] {
         provider(bed, UNDECIDED, name, json!({ "type": "kubevirt" })).await;
