@@ -18,8 +18,8 @@ use crate::{
     Redacted, Refusal,
     datacenter::{self, Candidate, Member, Usage, candidate, usage_of},
     machine::{
-        Desired, References, check_namespace, datacenter_of, has_finalizer, has_platform_provider, identity,
-        is_default, may_have_backing_machine, placement, provider_of, resolve,
+        Desired, References, check_namespace, datacenter_of, has_finalizer, has_platform_provider,
+        is_default, may_have_backing_machine, placement, problems, provider_of, resolve,
     },
     permits,
 };
@@ -157,6 +157,16 @@ impl Inventory {
         }
     }
 
+    /// Returns every object.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = InventoryObject<'_>> {
+        let datacenters = self.datacenters.iter().map(InventoryObject::Datacenter);
+        let providers = self.providers.iter().map(InventoryObject::MachineProvider);
+        let classes = self.classes.iter().map(InventoryObject::MachineClass);
+        let networks = self.networks.iter().map(InventoryObject::NetworkConfiguration);
+        let machines = self.machines.iter().map(InventoryObject::Machine);
+        datacenters.chain(providers).chain(classes).chain(networks).chain(machines)
+    }
+
     /// Returns the namespaces that the operators watch, as their leases show it; all if no lease does.
     pub(crate) fn watched(&self) -> WatchedNamespaces {
         let recorded = self.leases.iter().flatten().find_map(|lease| {
@@ -219,6 +229,16 @@ impl Inventory {
     /// Returns the desired state of a Machine, or what has to change first. A Secret that was not read counts as one that
     /// has the key.
     pub(crate) fn desired(&self, machine: &Machine) -> Result<Desired, Refusal> {
+        resolve(machine, &self.references(machine))
+    }
+
+    /// Returns everything that has to change before a Machine has a desired state.
+    pub(crate) fn problems(&self, machine: &Machine) -> Vec<Refusal> {
+        problems(machine, &self.references(machine))
+    }
+
+    /// The objects that a Machine refers to.
+    fn references(&self, machine: &Machine) -> References {
         let own = machine.metadata.namespace.as_deref().unwrap_or_default();
         let spec = &machine.spec;
         let networks = spec.networks.iter().filter_map(|interface| {
@@ -226,14 +246,11 @@ impl Inventory {
             Some((name.clone(), self.network(&ObjectName::new(own, name))?.clone()))
         });
 
-        resolve(
-            machine,
-            &References {
-                class: spec.template.as_deref().and_then(|name| self.class(name)).cloned(),
-                networks: networks.collect(),
-                secret: self.first_boot_secret(machine),
-            },
-        )
+        References {
+            class: spec.template.as_deref().and_then(|name| self.class(name)).cloned(),
+            networks: networks.collect(),
+            secret: self.first_boot_secret(machine),
+        }
     }
 
     /// Whether a Namespace permits references from another. Namespaces that were not read permit them.
@@ -259,13 +276,6 @@ impl Inventory {
             None => [key.clone()].into(),
         };
         Some(keys.into_iter().map(|key| (key, Redacted::new(String::new()))).collect())
-    }
-
-    /// Returns another Machine with the same identity: the first by name.
-    pub(crate) fn twin(&self, machine: &Machine) -> Option<ObjectName> {
-        let (own, own_identity) = (ObjectName::of(machine), identity(machine));
-        let twins = self.machines.iter().filter(|other| identity(other) == own_identity);
-        twins.map(ObjectName::of).filter(|name| *name != own).min()
     }
 
     /// Returns everything that the plan of a Datacenter depends on.

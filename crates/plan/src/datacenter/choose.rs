@@ -74,6 +74,24 @@ impl Candidate {
         self.used.get(zone).map_or(0, |usage| usage.machines)
     }
 
+    /// Its zones that the Datacenter uses.
+    fn zones_in<'a>(&'a self, datacenter: &'a DatacenterSpec) -> impl Iterator<Item = &'a String> {
+        let is_used = |zone: &&String| datacenter.zones.is_empty() || datacenter.zones.contains(zone);
+        self.zones.iter().filter(is_used)
+    }
+
+    /// Checks that it has a zone that a Machine asks for.
+    pub(crate) fn check_zone(&self, datacenter: &DatacenterSpec, zone: &str) -> Result<(), String> {
+        let zones: Vec<String> = self.zones_in(datacenter).map(|zone| format!("{zone:?}")).collect();
+        if self.zones_in(datacenter).any(|each| each == zone) {
+            Ok(())
+        } else if zones.is_empty() {
+            Err(format!("no zone {zone:?}, and no other that the Datacenter uses"))
+        } else {
+            Err(format!("no zone {zone:?}, only {}", zones.join(", ")))
+        }
+    }
+
     /// The order in which candidates are tried, without regard to how full they are.
     fn rank(&self) -> (u16, &ObjectName) {
         (self.priority.unwrap_or(u16::MAX), &self.name)
@@ -197,14 +215,11 @@ fn fit(
         return Err(format!("spec.capacity.{field} is used up"));
     }
 
-    let is_open = |zone: &&String| datacenter.zones.is_empty() || datacenter.zones.contains(zone);
-    let zones: Vec<&String> = candidate.zones.iter().filter(is_open).collect();
     match request.zone {
-        Some(zone) if zones.iter().any(|each| *each == zone) => Ok(Some(zone.to_owned())),
-        Some(zone) => Err(format!("no zone {zone:?}")),
+        Some(zone) => candidate.check_zone(datacenter, zone).map(|()| Some(zone.to_owned())),
         None if candidate.zones.is_empty() => Ok(None),
-        None => zones
-            .into_iter()
+        None => candidate
+            .zones_in(datacenter)
             .min_by_key(|zone| (candidate.machines_in(zone), (*zone).clone()))
             .cloned()
             .map(Some)

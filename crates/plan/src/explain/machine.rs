@@ -9,8 +9,8 @@ use vitistack_types::{
 };
 
 use super::{
-    Cause, Finding, Link, LinkState, LinkTarget, datacenter, deletion, not_reconciled, operator, paused,
-    provider, ready,
+    Cause, Facts, Finding, Link, LinkState, LinkTarget, datacenter, deletion, not_reconciled, operator,
+    paused, provider, ready,
 };
 use crate::{
     Inventory, Refusal,
@@ -18,33 +18,81 @@ use crate::{
     inventory::{OwnCluster, current_ready, is_ready, lacks_default_provider, secret_of_machine},
     machine::{
         Location, Observed, PlacementContext, Snapshot, StepResult, annotation, datacenter_of,
-        has_own_identity, is_held_by_others, locate, not_ready_while_paused, placement, plan, provider_of,
-        refusal_before_provider,
+        has_own_identity, is_held_by_others, locate, may_have_backing_machine, not_ready_while_paused,
+        placement, plan, provider_of, refusal_before_provider,
     },
-    refusals,
+    permits, refusals,
 };
 
 /// Explains a Machine in the order in which the operators decide, so that the cause is the one that they report.
-pub(super) fn explain(machine: &Machine, inventory: &Inventory) -> Finding {
+pub(super) fn explain(machine: &Machine, facts: &Facts<'_>) -> Finding {
     let own = ObjectId::of(machine);
     let mut chain = vec![Link::healthy(own.clone(), summary(machine))];
     if is_held_by_others(machine) {
-        return Finding::new(chain, Some(held_by_others(machine, inventory)));
+        return Finding::new(chain, Some(held_by_others(machine, facts)));
     }
 
-    let own_cluster = own_cluster(machine, inventory);
-    let location = location(machine, own_cluster, inventory);
-    let (links, cause) = match location {
+    let own_cluster = own_cluster(machine, facts);
+    let location = location(machine, own_cluster, facts);
+    let (links, cause) = match &location {
         // What is reported as ready stays so: a refusal here comes from an object that may not be read.
         Location::Refused(_) | Location::Unplaced if is_ready(machine) => {
             (Vec::new(), outdated_spec(machine))
         }
-        Location::Refused(refusal) => refused(machine, refusal, inventory),
-        Location::Unplaced => unplaced(machine, inventory),
-        Location::At(placement) => placed(machine, &placement, own_cluster, inventory),
+        Location::Refused(refusal) => refused(machine, refusal.clone(), facts),
+        Location::Unplaced => unplaced(machine, facts),
+        Location::At(placement) => placed(machine, placement, own_cluster, facts),
     };
     chain.extend(links);
-    Finding::new(chain, cause)
+
+    let further = match &cause {
+        Some(cause) if has_further_causes(machine) => further_causes(machine, &location, cause, facts),
+        _ => Vec::new(),
+    };
+    for link in further.iter().filter_map(|cause| missing_link(cause, facts)) {
+        if !chain.iter().any(|known| known.object == link.object) {
+            chain.push(link);
+        }
+    }
+    Finding { further, ..Finding::new(chain, cause) }
+}
+
+/// Whether what a Machine refers to matters for it now: a machine that runs, is paused or is being deleted does without.
+fn has_further_causes(machine: &Machine) -> bool {
+    let is_deleting = machine.metadata.deletion_timestamp.is_some();
+    !is_deleting && !is_ready(machine) && !crate::is_paused(&machine.metadata) && has_own_identity(machine)
+}
+
+/// What would block a Machine next, if the first cause were gone. The condition has only the first.
+fn further_causes(machine: &Machine, location: &Location, first: &Cause, facts: &Facts<'_>) -> Vec<Cause> {
+    let inventory = facts.inventory;
+    let refused = |refusal| Cause::refused(ObjectId::of(machine), refusal, conditions_of(machine));
+    let of_placement = match location {
+        Location::Refused(refusal) => Some(refused(refusal.clone())),
+        Location::Unplaced => datacenter_of(machine).and_then(|name| match inventory.datacenter(&name) {
+            Some(datacenter) => datacenter::refusal_to_place(datacenter, machine, facts).1,
+            None => Some(datacenter::not_found(machine, &name, facts)),
+        }),
+        Location::At(placement) => placement
+            .provider()
+            .and_then(|name| inventory.provider(name))
+            .and_then(|provider| problem_for(machine, provider, inventory)),
+    };
+
+    let mut further: Vec<Cause> = Vec::new();
+    for cause in inventory.problems(machine).into_iter().map(refused).chain(of_placement) {
+        let is_same = |known: &Cause| (&known.reason, &known.message) == (&cause.reason, &cause.message);
+        if !is_same(first) && !further.iter().any(is_same) {
+            further.push(cause);
+        }
+    }
+    further
+}
+
+/// What is wrong with a provider for a Machine that is not ready. A provider that is paused keeps the machines it has.
+fn problem_for(machine: &Machine, provider: &MachineProvider, inventory: &Inventory) -> Option<Cause> {
+    let is_kept = crate::is_paused(&provider.metadata) && may_have_backing_machine(&machine.metadata);
+    if is_kept { None } else { provider::problem(provider, inventory) }
 }
 
 /// Links after the Machine's own, and the cause.
@@ -72,28 +120,28 @@ fn summary(machine: &Machine) -> String {
 }
 
 /// Whether the operators' own cluster hosts this Machine, as far as they report it.
-fn own_cluster(machine: &Machine, inventory: &Inventory) -> OwnCluster {
+fn own_cluster(machine: &Machine, facts: &Facts<'_>) -> OwnCluster {
     if placement(machine) == Some(Placement::OwnCluster) {
         OwnCluster::Offered
     } else if lacks_default_provider(machine) {
         OwnCluster::NotOffered
     } else {
-        inventory.own_cluster()
+        facts.own_cluster
     }
 }
 
-fn location(machine: &Machine, own_cluster: OwnCluster, inventory: &Inventory) -> Location {
+fn location(machine: &Machine, own_cluster: OwnCluster, facts: &Facts<'_>) -> Location {
     let context = PlacementContext {
-        providers: &inventory.providers.iter().collect::<Vec<_>>(),
-        datacenters: &inventory.datacenters.iter().collect::<Vec<_>>(),
-        watched: &inventory.watched(),
+        providers: &facts.providers,
+        datacenters: &facts.datacenters,
+        watched: &facts.watched,
         is_own_cluster_offered: own_cluster != OwnCluster::NotOffered,
     };
     locate(machine, &context)
 }
 
 /// A Machine that is gone at its provider and that finalizers of others hold, in the sentence of its operator.
-fn held_by_others(machine: &Machine, inventory: &Inventory) -> Cause {
+fn held_by_others(machine: &Machine, facts: &Facts<'_>) -> Cause {
     let own = ObjectId::of(machine);
     let (desired, last, placement) = (refusals::deleting(), StepResult::default(), placement(machine));
     let planned = plan(&Snapshot {
@@ -101,14 +149,14 @@ fn held_by_others(machine: &Machine, inventory: &Inventory) -> Cause {
         desired: Err(&desired),
         observed: Ok(&Observed::default()),
         capabilities: None,
-        twin: inventory.twin(machine).as_ref(),
+        twin: facts.twin(machine),
         placement: placement.as_ref(),
         provider_deleting: false,
         provider_paused: false,
         last: &last,
         silent_since: None,
         last_step_at: None,
-        now: inventory.now,
+        now: facts.inventory.now,
     });
 
     let conditions =
@@ -121,26 +169,35 @@ fn held_by_others(machine: &Machine, inventory: &Inventory) -> Cause {
 }
 
 /// A Machine that is refused, with the object that has to be created or changed.
-fn refused(machine: &Machine, refusal: Refusal, inventory: &Inventory) -> Links {
+fn refused(machine: &Machine, refusal: Refusal, facts: &Facts<'_>) -> Links {
     let cause = Cause::refused(ObjectId::of(machine), refusal, conditions_of(machine));
-    (missing_link(&cause, inventory).into_iter().collect(), Some(cause))
+    let deleting = deleting_provider(machine, facts.inventory);
+    (missing_link(&cause, facts).or(deleting).into_iter().collect(), Some(cause))
+}
+
+/// The provider of a Machine, if it is being deleted.
+fn deleting_provider(machine: &Machine, inventory: &Inventory) -> Option<Link> {
+    let own = machine.metadata.namespace.as_deref().unwrap_or_default();
+    let provider = provider_for(machine, inventory).filter(|provider| permits(&provider.metadata, own))?;
+    provider.metadata.deletion_timestamp.as_ref()?;
+    Some(Link::blocking(ObjectId::of(provider), "being deleted"))
 }
 
 /// The object that has to be created or changed.
-fn missing_link(cause: &Cause, inventory: &Inventory) -> Option<Link> {
+fn missing_link(cause: &Cause, facts: &Facts<'_>) -> Option<Link> {
     let missing = cause.missing.clone()?;
-    let message = if inventory.has(&missing) { "exists, but has to be changed" } else { "not found" };
+    let message = if facts.inventory.has(&missing) { "exists, but has to be changed" } else { "not found" };
     Some(Link::blocking(missing, message))
 }
 
 /// A Machine that a Datacenter has not placed yet.
-fn unplaced(machine: &Machine, inventory: &Inventory) -> Links {
+fn unplaced(machine: &Machine, facts: &Facts<'_>) -> Links {
     let own = ObjectId::of(machine);
     if let Some(cause) = deletion(&own, &machine.metadata) {
         return (Vec::new(), Some(cause));
     }
     if !has_own_identity(machine)
-        && let Some(cause) = blocked(machine, None, inventory)
+        && let Some(cause) = blocked(machine, None, facts)
     {
         return (Vec::new(), Some(cause));
     }
@@ -148,30 +205,32 @@ fn unplaced(machine: &Machine, inventory: &Inventory) -> Links {
         return (Vec::new(), Some(cause));
     }
     let Some(name) = datacenter_of(machine) else {
-        return (Vec::new(), Some(reported(machine, "an operator to place it", inventory)));
+        return (Vec::new(), Some(reported(machine, "an operator to place it", facts.inventory)));
     };
-    let Some(datacenter) = inventory.datacenter(&name) else {
-        let cause = datacenter::not_found(machine, &name, inventory);
-        return (missing_link(&cause, inventory).into_iter().collect(), Some(cause));
+    let Some(datacenter) = facts.inventory.datacenter(&name) else {
+        let cause = datacenter::not_found(machine, &name, facts);
+        return (missing_link(&cause, facts).into_iter().collect(), Some(cause));
     };
 
-    let (mut links, cause) = datacenter::refusal_to_place(datacenter, machine, inventory);
-    links.extend(cause.as_ref().and_then(|cause| missing_link(cause, inventory)));
-    let (operator, absent) = operator::check(OperatorName::Datacenter, is_reconciled(machine), inventory);
+    let (mut links, cause) = datacenter::refusal_to_place(datacenter, machine, facts);
+    links.extend(cause.as_ref().and_then(|cause| missing_link(cause, facts)));
+    let (operator, absent) =
+        operator::check(OperatorName::Datacenter, is_reconciled(machine), facts.inventory);
     if cause.is_none() || absent.is_some() {
         links.push(operator);
     }
-    let place = || reported(machine, &format!("{} to place it", ObjectId::of(datacenter)), inventory);
+    let place = || reported(machine, &format!("{} to place it", ObjectId::of(datacenter)), facts.inventory);
     (links, Some(cause.or(absent).unwrap_or_else(place)))
 }
 
 /// A Machine that is on its provider, or is to be created there.
-fn placed(machine: &Machine, placement: &Placement, own_cluster: OwnCluster, inventory: &Inventory) -> Links {
+fn placed(machine: &Machine, placement: &Placement, own_cluster: OwnCluster, facts: &Facts<'_>) -> Links {
+    let inventory = facts.inventory;
     let mut links: Vec<Link> = datacenter_link(machine, inventory).into_iter().collect();
     let provider = placement.provider().and_then(|name| inventory.provider(name));
-    let problem = provider.and_then(|provider| provider::problem(provider, inventory));
     if is_ready(machine) {
         // A machine that runs continues to run whatever its provider reports.
+        let problem = provider.and_then(|provider| provider::problem(provider, inventory));
         let problems = problem
             .iter()
             .map(|problem| Link::new(problem.object.clone(), LinkState::Degraded, problem.summary()));
@@ -180,11 +239,12 @@ fn placed(machine: &Machine, placement: &Placement, own_cluster: OwnCluster, inv
         return (links, outdated_spec(machine));
     }
 
+    let problem = provider.and_then(|provider| problem_for(machine, provider, inventory));
     let own = ObjectId::of(machine);
     let own_refusal = paused(&own, &machine.metadata, conditions_of(machine), not_ready_while_paused())
-        .or_else(|| blocked(machine, provider, inventory));
+        .or_else(|| blocked(machine, provider, facts));
     if let Some(cause) = own_refusal {
-        return (missing_link(&cause, inventory).into_iter().collect(), Some(cause));
+        return (missing_link(&cause, facts).into_iter().collect(), Some(cause));
     }
 
     let type_ = provider.map_or(ProviderType::OWN_CLUSTER, |provider| provider.spec.type_);
@@ -243,17 +303,18 @@ fn provider_link(
 fn is_caused_by(machine: &Machine, problem: &Cause) -> bool {
     current_ready(machine).is_none_or(|ready| {
         let is_progress = [reason::CREATING, reason::UPDATING, reason::STARTING, reason::DELETING];
-        ready.reason == problem.reason || is_progress.contains(&ready.reason.as_str())
+        let is_paused = problem.reason == reason::PAUSED && ready.reason == reason::PROVIDER_PAUSED;
+        is_paused || ready.reason == problem.reason || is_progress.contains(&ready.reason.as_str())
     })
 }
 
 /// What blocks a Machine whatever its provider has: its identity, where the provider acts, or what it refers to.
-fn blocked(machine: &Machine, provider: Option<&MachineProvider>, inventory: &Inventory) -> Option<Cause> {
-    let own = ObjectId::of(machine);
+fn blocked(machine: &Machine, provider: Option<&MachineProvider>, facts: &Facts<'_>) -> Option<Cause> {
+    let (own, inventory) = (ObjectId::of(machine), facts.inventory);
     let permitted = provider.map_or(Ok(()), |provider| inventory.check_namespace(machine, provider));
     let desired = permitted.and_then(|()| inventory.desired(machine));
-    let twin = inventory.twin(machine);
-    let refusal = refusal_before_provider(machine, desired.as_ref(), twin.as_ref())?;
+    let twin = facts.twin(machine);
+    let refusal = refusal_before_provider(machine, desired.as_ref(), twin)?;
 
     let is_restored = refusal.reason == reason::IDENTITY_HELD && twin.is_none();
     let fix = is_restored.then(|| format!("run `{}`", command("adopt", &own)));

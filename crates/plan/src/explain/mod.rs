@@ -5,8 +5,10 @@
 //! reported. Nothing is guessed: what was not read is reported as unknown.
 
 mod datacenter;
+mod facts;
 mod machine;
 mod operator;
+mod overview;
 mod provider;
 
 use std::fmt;
@@ -20,7 +22,9 @@ use vitistack_types::{
     v1alpha1::ProviderType,
 };
 
+use facts::Facts;
 pub use operator::OPERATOR_ABSENT;
+pub use overview::{CauseGroup, Overview, Severity, overview};
 
 use crate::{
     Inventory, Refusal, command::command, conditions::Assertion, inventory::InventoryObject, is_paused,
@@ -215,6 +219,9 @@ pub struct Explanation {
     /// What blocks it, if anything does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
+    /// What would block it next. Conditions have only the first cause.
+    #[serde(rename = "furtherCauses", skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<Cause>,
     /// The last events of the subject and of what blocks it, oldest first.
     #[serde(rename = "tried")]
     pub events: Vec<RecordedEvent>,
@@ -247,21 +254,28 @@ impl Explanation {
 #[must_use]
 pub fn explain(subject: &ObjectId, inventory: &Inventory) -> Option<Explanation> {
     let object = inventory.object(subject)?;
-    let Finding { chain, cause } = match object {
-        InventoryObject::Machine(machine) => machine::explain(machine, inventory),
-        InventoryObject::Datacenter(datacenter) => datacenter::explain(datacenter, inventory),
-        InventoryObject::MachineProvider(provider) => provider::explain(provider, inventory),
-        InventoryObject::MachineClass(_) | InventoryObject::NetworkConfiguration(_) => {
-            configuration(object, inventory)
-        }
-    };
-    Some(Explanation { subject: object.id(), chain, cause, events: Vec::new() })
+    let Finding { chain, cause, further } = find(object, &Facts::new(inventory));
+    Some(Explanation { subject: object.id(), chain, cause, further, events: Vec::new() })
 }
 
-/// The chain and the cause of one object.
+/// Finds what blocks an object.
+fn find(object: InventoryObject<'_>, facts: &Facts<'_>) -> Finding {
+    match object {
+        InventoryObject::Machine(machine) => machine::explain(machine, facts),
+        InventoryObject::Datacenter(datacenter) => datacenter::explain(datacenter, facts),
+        InventoryObject::MachineProvider(provider) => provider::explain(provider, facts.inventory),
+        InventoryObject::MachineClass(_) | InventoryObject::NetworkConfiguration(_) => {
+            configuration(object, facts.inventory)
+        }
+    }
+}
+
+/// The chain and the causes of one object.
 struct Finding {
     chain: Vec<Link>,
     cause: Option<Cause>,
+    /// What would block it next.
+    further: Vec<Cause>,
 }
 
 impl Finding {
@@ -273,7 +287,7 @@ impl Finding {
                 None => chain.push(Link::blocking(cause.object.clone(), cause.summary())),
             }
         }
-        Self { chain, cause }
+        Self { chain, cause, further: Vec::new() }
     }
 }
 

@@ -21,14 +21,11 @@ pub(super) fn explain(provider: &MachineProvider, inventory: &Inventory) -> Find
     let conditions = conditions_of(provider);
     let is_reconciled = ready(conditions).is_some();
     let (operator, absent) = operator::check(OperatorName::MachineProvider, is_reconciled, inventory);
-    let cause = deleting(&own, provider, inventory)
-        .or_else(|| paused(&own, &provider.metadata, conditions, provider::paused()))
-        .or_else(|| problem(provider, inventory))
-        .or_else(|| {
-            let waiting_for = || format!("the operator {} to reconcile it", OperatorName::MachineProvider);
-            (!is_reconciled)
-                .then(|| absent.unwrap_or_else(|| not_reconciled(&own, &provider.metadata, waiting_for())))
-        });
+    let cause = deleting(&own, provider, inventory).or_else(|| problem(provider, inventory)).or_else(|| {
+        let waiting_for = || format!("the operator {} to reconcile it", OperatorName::MachineProvider);
+        (!is_reconciled)
+            .then(|| absent.unwrap_or_else(|| not_reconciled(&own, &provider.metadata, waiting_for())))
+    });
 
     if cause.is_some() {
         chain.push(operator);
@@ -40,10 +37,18 @@ fn conditions_of(provider: &MachineProvider) -> &[Condition] {
     provider.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
 }
 
-/// Why a provider cannot host machines: its credentials, or what its operator reports.
+/// A provider that is paused.
+fn pause(provider: &MachineProvider) -> Option<Cause> {
+    paused(&ObjectId::of(provider), &provider.metadata, conditions_of(provider), provider::paused())
+}
+
+/// Why a provider cannot host machines: it is paused, its credentials, or what its operator reports.
 pub(super) fn problem(provider: &MachineProvider, inventory: &Inventory) -> Option<Cause> {
     let own = ObjectId::of(provider);
     let conditions = conditions_of(provider);
+    if let Some(cause) = pause(provider) {
+        return Some(cause);
+    }
     match check_credentials(provider, inventory) {
         Some(Err(refusal)) => Some(Cause::refused(own, refusal, conditions)),
         _ => not_ready(conditions).map(|condition| Cause::reported(own, condition)),

@@ -36,7 +36,7 @@ pub use observed::{Elsewhere, Observed, ObservedDisk, ObservedMachine, Power, Pr
 pub use permitted::check_namespace;
 pub use plan::{MachinePlan, Snapshot, StepFailure, StepResult, plan, plan_refused};
 pub use release::{NotReleasable, release};
-pub(crate) use resolve::shape;
 pub use resolve::{References, resolve};
+pub(crate) use resolve::{problems, shape};
 pub(crate) use status::{not_ready_while_paused, paused};
 pub use step::{Action, Part, Step, Update};

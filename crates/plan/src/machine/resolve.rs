@@ -28,7 +28,7 @@ pub struct References {
 }
 
 /// Returns the desired state of a Machine, or what has to change first. Only the first problem is reported, because a
-/// condition has one reason.
+/// condition has one reason; `problems` returns all.
 pub fn resolve(machine: &Machine, references: &References) -> Result<Desired, Refusal> {
     let spec = &machine.spec;
     let ObjectName { namespace, name } = ObjectName::of(machine);
@@ -52,6 +52,19 @@ pub fn resolve(machine: &Machine, references: &References) -> Result<Desired, Re
         zone: spec.zone.clone().or_else(|| placed_zone(machine)),
         power: spec.power_state.unwrap_or(PowerState::Running),
     })
+}
+
+/// Returns everything that has to change before a Machine has a desired state. The first is what [`resolve`] returns.
+pub(crate) fn problems(machine: &Machine, references: &References) -> Vec<Refusal> {
+    let spec = &machine.spec;
+    let namespace = ObjectName::of(machine).namespace;
+    let interfaces = spec.networks.iter().map(|interface| attach(&namespace, interface, references).err());
+    let secret = spec.cloud_init.as_ref().and_then(|data| read_secret(&namespace, data, references).err());
+
+    let mut problems = shape_problems(spec, references.class.as_ref());
+    problems.extend(interfaces.flatten());
+    problems.extend(secret);
+    problems
 }
 
 /// The zone that the Datacenter chose.
@@ -80,6 +93,21 @@ pub(crate) fn shape(spec: &MachineSpec, class: Option<&MachineClass>) -> Result<
         disks: template::disks(&template, spec)
             .map_err(|name| refusals::field_required(&format!("disks[{name}].size")))?,
     })
+}
+
+/// Returns what is missing of the size of a machine. Without its class it is not known what else is.
+fn shape_problems(spec: &MachineSpec, class: Option<&MachineClass>) -> Vec<Refusal> {
+    let template = match spec.template.as_deref().map(|name| find_template(name, class)).transpose() {
+        Ok(template) => template.unwrap_or_default(),
+        Err(refusal) => return vec![refusal],
+    };
+
+    let missing = [
+        template::cpu(&template, spec).is_none().then(|| "resources.cpu.cores".to_owned()),
+        template::memory(&template, spec).is_none().then(|| "resources.memory.size".to_owned()),
+        template::disks(&template, spec).err().map(|name| format!("disks[{name}].size")),
+    ];
+    missing.iter().flatten().map(|field| refusals::field_required(field)).collect()
 }
 
 fn find_template(name: &str, class: Option<&MachineClass>) -> Result<Template, Refusal> {
@@ -211,5 +239,31 @@ mod tests {
             format!("{}: {}", refusal.reason, refusal.message)
         });
         insta::assert_snapshot!(messages.join("\n"));
+    }
+
+    #[test]
+    fn every_problem_is_found_and_the_first_is_the_one_that_is_reported() {
+        let mut machine = sample("machine-every-field");
+        machine.spec.template = None;
+        machine.spec.resources = None;
+        machine.spec.disks = vec![vitistack_types::v1alpha1::Disk::builder().name("data").build()];
+        let mut unknown_template = machine.clone();
+        unknown_template.spec.template = Some("huge".to_owned());
+        let complete = sample("machine-every-field");
+
+        for (machine, references) in [
+            (&machine, References::default()),
+            (&unknown_template, References::default()),
+            (&complete, References { secret: None, ..references() }),
+            (&complete, references()),
+        ] {
+            let first = problems(machine, &references).into_iter().next();
+            assert_eq!(first, resolve(machine, &references).err());
+        }
+        let fields: Vec<String> = problems(&machine, &References::default())
+            .iter()
+            .map(|problem| problem.message.split([' ', ':']).next().unwrap().to_owned())
+            .collect();
+        insta::assert_snapshot!(fields.join("\n"));
     }
 }

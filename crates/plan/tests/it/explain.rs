@@ -23,11 +23,11 @@ use vitistack_types::{
 
 const SIMULATED: OperatorName = OperatorName::Machine(ProviderType::Simulated);
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
-fn ago(minutes: i64) -> Timestamp {
+pub(crate) fn ago(minutes: i64) -> Timestamp {
     now() - SignedDuration::from_mins(minutes)
 }
 
@@ -43,7 +43,7 @@ fn lease(operator: OperatorName, renewed: Timestamp) -> Lease {
 }
 
 /// A condition that was set at this time.
-fn condition(type_: &str, status: bool, reason: &str, message: &str, at: Timestamp) -> Condition {
+pub(crate) fn condition(type_: &str, status: bool, reason: &str, message: &str, at: Timestamp) -> Condition {
     let mut conditions = Vec::new();
     let statement = Statement { type_, status: Some(status), reason, message };
     conditions::set(&mut conditions, &statement, Some(1), at);
@@ -51,7 +51,7 @@ fn condition(type_: &str, status: bool, reason: &str, message: &str, at: Timesta
 }
 
 /// A Machine that was created ten minutes ago on `default/simulated-a`, while every operator runs.
-fn healthy_inventory() -> Inventory {
+pub(crate) fn healthy_inventory() -> Inventory {
     Inventory {
         now: now(),
         machines: vec![machine("web-1")],
@@ -62,7 +62,7 @@ fn healthy_inventory() -> Inventory {
     }
 }
 
-fn machine(name: &str) -> Machine {
+pub(crate) fn machine(name: &str) -> Machine {
     let mut machine = Machine::builder()
         .template("small")
         .provider_ref(ObjectReference::builder().name("simulated-a").build())
@@ -74,7 +74,7 @@ fn machine(name: &str) -> Machine {
     machine
 }
 
-fn provider(name: &str) -> MachineProvider {
+pub(crate) fn provider(name: &str) -> MachineProvider {
     let provider = MachineProvider::builder().provider_type(ProviderType::Simulated);
     let mut provider = provider.build(name, "default").unwrap();
     let ready = condition("Ready", true, reason::PROVIDER_READY, "The provider accepts machines", ago(20));
@@ -87,23 +87,23 @@ fn datacenter() -> Datacenter {
     Datacenter::builder().region("west").machine_providers([provider]).build("west", "default").unwrap()
 }
 
-fn web(inventory: &mut Inventory) -> &mut Machine {
+pub(crate) fn web(inventory: &mut Inventory) -> &mut Machine {
     inventory.machines.first_mut().unwrap()
 }
 
 /// Adds a condition to the status of a Machine.
-fn report(machine: &mut Machine, condition: Condition) {
+pub(crate) fn report(machine: &mut Machine, condition: Condition) {
     let status = machine.status.get_or_insert_with(MachineStatus::default);
     status.observed_generation = Some(1);
     status.conditions.push(condition);
 }
 
-fn annotate(metadata: &mut ObjectMeta, name: &str, value: &str) {
+pub(crate) fn annotate(metadata: &mut ObjectMeta, name: &str, value: &str) {
     metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
 }
 
 /// Makes the Machine one for which something was created.
-fn claim(machine: &mut Machine) {
+pub(crate) fn claim(machine: &mut Machine) {
     let uid = machine.metadata.uid.clone().unwrap();
     annotate(&mut machine.metadata, labels::IDENTITY, &uid);
     annotate(&mut machine.metadata, labels::PLACEMENT, "default/simulated-a");
@@ -111,13 +111,13 @@ fn claim(machine: &mut Machine) {
 }
 
 /// Lets the Machine refer to the Datacenter instead of a provider.
-fn by_datacenter(machine: &mut Machine) {
+pub(crate) fn by_datacenter(machine: &mut Machine) {
     machine.spec.provider_ref = None;
     machine.spec.datacenter_ref = Some(ObjectReference::builder().name("west").build());
 }
 
 /// Reports that a provider is not ready.
-fn fail(provider: &mut MachineProvider, reason: &str, message: &str) {
+pub(crate) fn fail(provider: &mut MachineProvider, reason: &str, message: &str) {
     let status = provider.status.get_or_insert_default();
     status.conditions = vec![condition("Ready", false, reason, message, ago(3))];
 }
@@ -150,6 +150,12 @@ fn page(explanation: &Explanation) -> String {
             if let Some(fix) = &cause.fix {
                 writeln!(page, "fix: {fix}").unwrap();
             }
+        }
+    }
+    for cause in &explanation.further {
+        writeln!(page, "also: {} {}: {}", cause.object, cause.reason, cause.message).unwrap();
+        if let Some(fix) = &cause.fix {
+            writeln!(page, "  fix: {fix}").unwrap();
         }
     }
     for event in &explanation.events {
@@ -363,11 +369,50 @@ problems! {
     };
     its_provider_is_being_deleted: |inventory| {
         inventory.providers[0].metadata.deletion_timestamp = Some(Time(ago(2)));
+        let message = "MachineProvider \"default/simulated-a\" is being deleted: create the Machine on another provider";
+        report(web(inventory), condition("Ready", false, reason::PROVIDER_NOT_FOUND, message, ago(1)));
+    };
+    a_default_provider_of_another_namespace_does_not_count: |inventory| {
+        web(inventory).spec.provider_ref = None;
+        web(inventory).metadata.namespace = Some("team-a".to_owned());
+        annotate(&mut inventory.providers[0].metadata, labels::IS_DEFAULT_PROVIDER, "true");
+        let mut platform = provider("spare");
+        platform.metadata.namespace = Some(labels::SYSTEM_NAMESPACE.to_owned());
+        inventory.providers.push(platform);
+    };
+    its_paused_provider_was_reported: |inventory| {
+        annotate(&mut inventory.providers[0].metadata, labels::PAUSED, "true");
+        let message = "MachineProvider \"default/simulated-a\" is paused and accepts no machines";
+        report(web(inventory), condition("Ready", false, reason::PROVIDER_PAUSED, message, ago(1)));
+    };
+    no_provider_of_its_datacenter_has_its_zone: |inventory| {
+        by_datacenter(web(inventory));
+        web(inventory).spec.zone = Some("c".to_owned());
+        inventory.providers[0].spec.zones = vec!["a".to_owned(), "b".to_owned()];
+        inventory.providers.push(provider("simulated-b"));
+        inventory.datacenters[0].spec.machine_providers.push(ProviderReference::builder().name("simulated-b").build());
+    };
+    everything_it_refers_to_is_missing: |inventory| {
+        web(inventory).spec.template = Some("huge".to_owned());
+        web(inventory).spec.networks = ["prod", "storage"]
+            .map(|name| NetworkInterface::builder().name(name).network_name(name).build())
+            .to_vec();
+        refer_to_secret(web(inventory));
+        inventory.secrets.insert(ObjectName::new("default", "web-data"), None);
+        fail(&mut inventory.providers[0], reason::PROVIDER_UNREACHABLE, "10.0.0.1:8006 does not answer: check that it runs");
+        let message = "spec.template: MachineClass \"huge\" not found: use small, medium or large, or create it";
+        report(web(inventory), condition("Ready", false, reason::TEMPLATE_NOT_FOUND, message, ago(9)));
+    };
+    its_template_is_missing_on_a_paused_provider: |inventory| {
+        web(inventory).spec.template = Some("huge".to_owned());
+        annotate(&mut inventory.providers[0].metadata, labels::PAUSED, "true");
     };
     its_template_and_its_datacenter_are_missing: |inventory| {
         by_datacenter(web(inventory));
         web(inventory).spec.template = Some("huge".to_owned());
         inventory.datacenters.clear();
+        let message = "spec.datacenterRef: Datacenter \"default/west\" not found: create it";
+        report(web(inventory), condition("Ready", false, reason::DATACENTER_NOT_FOUND, message, ago(3)));
     };
     its_template_is_missing_in_a_datacenter: |inventory| {
         by_datacenter(web(inventory));

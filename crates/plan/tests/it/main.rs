@@ -7,6 +7,7 @@ mod explain;
 mod hostile;
 mod machine;
 mod namespaces;
+mod overview;
 mod preview;
 mod provider;
 mod refusals;

@@ -1,0 +1,179 @@
+//! Everything that is not ready or not up to date, grouped by cause, worst first.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use vitistack_types::ObjectId;
+
+use super::{Cause, Facts, LinkTarget, find, ready};
+use crate::{
+    Inventory,
+    inventory::{InventoryObject, is_ready},
+};
+
+/// How bad a cause is; the worst comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Severity {
+    /// A person has to change something.
+    Failing,
+    /// Something is in progress, and no person is required.
+    Waiting,
+    /// The objects are ready, but not as specified.
+    Degraded,
+}
+
+/// One cause, and all objects that it blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CauseGroup {
+    /// How bad it is for the object that it affects most.
+    pub severity: Severity,
+    /// The cause. Its time is that of the object that was blocked first.
+    #[serde(flatten)]
+    pub cause: Cause,
+    /// The objects: first the one that is the cause, if it is one of them, then by kind and name.
+    pub objects: Vec<ObjectId>,
+}
+
+/// Everything that is not ready or not up to date.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overview {
+    /// How many objects are not ready or not up to date.
+    pub count: usize,
+    /// The causes, worst first. An object with several causes is in several groups.
+    pub causes: Vec<CauseGroup>,
+}
+
+/// What the causes of a group have in common.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    reason: String,
+    /// The object that has to change; absent if each Machine is its own cause.
+    root: Option<String>,
+    /// The message, where each Machine is its own cause and a person has to act.
+    message: String,
+}
+
+impl GroupKey {
+    fn new(subject: InventoryObject<'_>, cause: &Cause) -> Self {
+        let is_own =
+            matches!(subject, InventoryObject::Machine(_)) && cause.object.object() == Some(&subject.id());
+        let root = match &cause.missing {
+            Some(missing) => Some(missing.to_string()),
+            None => (!is_own).then(|| cause.object.to_string()),
+        };
+        // What is in progress has messages that differ by the number of a task.
+        let is_distinct = root.is_none() && !cause.is_in_progress();
+        let message = if is_distinct { cause.message.clone() } else { String::new() };
+        Self { reason: cause.reason.clone(), root, message }
+    }
+}
+
+/// Explains every object of a namespace, or of all, and groups those that something blocks by what that is. Objects without a
+/// namespace are always included.
+#[must_use]
+pub fn overview(inventory: &Inventory, namespace: Option<&str>) -> Overview {
+    let facts = Facts::new(inventory);
+    let mut groups: BTreeMap<GroupKey, CauseGroup> = BTreeMap::new();
+    let mut blocked: BTreeSet<ObjectId> = BTreeSet::new();
+
+    let is_selected = |object: &InventoryObject<'_>| {
+        let own = object.metadata().namespace.as_deref();
+        own.is_none() || namespace.is_none() || own == namespace
+    };
+    for object in inventory.objects().filter(is_selected) {
+        let finding = find(object, &facts);
+        for cause in finding.cause.into_iter().chain(finding.further) {
+            blocked.insert(object.id());
+            let severity = severity(object, &cause);
+            let key = GroupKey::new(object, &cause);
+            match groups.get_mut(&key) {
+                Some(group) => group.add(object.id(), severity, cause),
+                None => {
+                    groups.insert(key, CauseGroup { severity, cause, objects: vec![object.id()] });
+                }
+            }
+        }
+    }
+
+    let mut causes: Vec<CauseGroup> = groups.into_values().collect();
+    causes.iter_mut().for_each(CauseGroup::sort);
+    causes.sort_by_cached_key(CauseGroup::rank);
+    Overview { count: blocked.len(), causes }
+}
+
+/// How bad a cause is for an object.
+fn severity(object: InventoryObject<'_>, cause: &Cause) -> Severity {
+    let is_ready = match object {
+        InventoryObject::Machine(machine) => is_ready(machine),
+        _ => {
+            object.metadata().deletion_timestamp.is_none()
+                && ready(object.conditions()).is_some_and(|ready| ready.status == "True")
+        }
+    };
+    if cause.is_in_progress() {
+        Severity::Waiting
+    } else if is_ready {
+        Severity::Degraded
+    } else {
+        Severity::Failing
+    }
+}
+
+impl CauseGroup {
+    /// Adds an object that has the same cause.
+    fn add(&mut self, object: ObjectId, severity: Severity, cause: Cause) {
+        self.severity = self.severity.min(severity);
+        self.cause.since = [self.cause.since, cause.since].into_iter().flatten().min();
+        let is_example = self.cause.message.starts_with(EXAMPLE);
+        if !is_example && self.cause.message != cause.message {
+            self.cause.message = format!("{EXAMPLE}{}", self.cause.message);
+        }
+        // A command is for one object.
+        if let Some(fix) = self.cause.fix.as_mut().filter(|fix| Some(&**fix) != cause.fix.as_ref())
+            && !fix.ends_with(LIKEWISE)
+        {
+            fix.push_str(LIKEWISE);
+        }
+        self.objects.push(object);
+    }
+
+    /// Whether an object is itself the cause.
+    fn is_cause(&self, object: &ObjectId) -> bool {
+        self.cause.object.object() == Some(object)
+    }
+
+    /// Sorts the objects: the cause, then the others.
+    fn sort(&mut self) {
+        let mut objects = std::mem::take(&mut self.objects);
+        objects.sort_by_cached_key(|object| (!self.is_cause(object), object.clone()));
+        objects.dedup();
+        self.objects = objects;
+    }
+
+    /// The order of causes: worse, more objects, older, then by name.
+    fn rank(&self) -> (Severity, Reverse<usize>, Timestamp, String) {
+        let since = self.cause.since.unwrap_or(Timestamp::MAX);
+        let name = format!("{} {}", self.cause.object, self.cause.reason);
+        (self.severity, Reverse(self.objects.len()), since, name)
+    }
+
+    /// The cause, if it is not one of the objects.
+    #[must_use]
+    pub fn blocked_by(&self) -> Option<&LinkTarget> {
+        let is_listed = self.objects.iter().any(|object| self.is_cause(object));
+        (!is_listed).then_some(&self.cause.object)
+    }
+}
+
+/// Follows the fix of one object where the others of the group need the same.
+const LIKEWISE: &str = ", and the same for the others";
+
+/// Precedes the message of one object where the others of the group have other messages.
+const EXAMPLE: &str = "for example: ";
