@@ -1,17 +1,19 @@
-//! Explains why an object is not ready.
+//! Explains why an object is not ready, or why any is not.
 
 use std::io;
 
 use clap::Args;
 use futures::future::join_all;
 use snafu::ResultExt;
-use vitistack_plan::explain::{Cause, Explanation, LinkState, RecordedEvent, explain};
+use vitistack_plan::explain::{
+    Cause, CauseGroup, Explanation, LinkState, Overview, RecordedEvent, Severity, explain, overview,
+};
 use vitistack_types::ObjectId;
 
 use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu, write_answer};
 use crate::{
-    args::{ClusterArgs, OutputArgs},
-    cluster::{Cluster, events, kinds::Target},
+    args::{AllNamespacesArgs, ClusterArgs, OutputArgs},
+    cluster::{Cluster, events, in_namespace, kinds::Target},
     inventory::{Loaded, load},
     printing::{Console, Escaped, Terminal, Tone, age, write_line},
 };
@@ -19,6 +21,8 @@ use crate::{
 /// Arguments of `vitistack why`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
+  vitistack why                         everything that is not ready, by cause
+  vitistack why -A -o json | jq -r '.causes[].reason'
   vitistack why machine/web-1           from the desired state to what blocks it
   vitistack why vsm web-1 -n team-a
   vitistack why machineprovider/aws
@@ -27,17 +31,43 @@ use crate::{
 Reads only. Reasons and messages are those of conditions and events; what could not be read is listed on standard error.
 Exit codes: 0 success, 1 failed, 3 incomplete because something could not be read.")]
 pub struct WhyArgs {
-    /// KIND/NAME or KIND NAME; a name alone is that of a machine
-    #[arg(required = true, num_args = 1..=2, value_name = "OBJECT")]
+    /// KIND/NAME or KIND NAME; a name alone is that of a machine (default: all objects that are not ready or not up to date)
+    #[arg(num_args = 1..=2, value_name = "OBJECT", conflicts_with = "all_namespaces")]
     object: Vec<String>,
     #[command(flatten)]
     answer: OutputArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+    #[command(flatten)]
+    namespaces: AllNamespacesArgs,
+}
+
+/// Explains one object, or lists the causes of all that are not ready.
+pub async fn run(arguments: &WhyArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
+    if arguments.object.is_empty() { all(arguments, console).await } else { one(arguments, console).await }
+}
+
+/// Lists everything that is not ready or not up to date, by cause. Secrets are not read: that would be a request for each.
+async fn all(arguments: &WhyArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
+    let cluster = Cluster::connect(&arguments.cluster).await?;
+    let loaded = load(&cluster).await?;
+    let namespace = (!arguments.namespaces.all_namespaces).then_some(cluster.namespace.as_str());
+    let overview = overview(&loaded.inventory, namespace);
+
+    if !write_answer(&overview, &loaded.missing, arguments.answer.output, console)? {
+        write_overview(&overview, namespace, &loaded, console).context(WriteOutputSnafu)?;
+    }
+    end(&loaded, console)
+}
+
+/// Reports what could not be read, which makes the result a partial one.
+fn end(loaded: &Loaded, console: &mut Console<'_>) -> Result<Ending, Error> {
+    report_missing(&loaded.missing, console).context(WriteOutputSnafu)?;
+    Ok(if loaded.missing.is_empty() { Ending::Done } else { Ending::Partial })
 }
 
 /// Explains one object.
-pub async fn run(arguments: &WhyArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
+async fn one(arguments: &WhyArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
     let target = Target::read(&arguments.object).context(NameObjectSnafu)?;
     let cluster = Cluster::connect(&arguments.cluster).await?;
     let mut loaded = load(&cluster).await?;
@@ -55,8 +85,7 @@ pub async fn run(arguments: &WhyArgs, console: &mut Console<'_>) -> Result<Endin
     if !write_answer(&explanation, &loaded.missing, arguments.answer.output, console)? {
         write(&explanation, &loaded, console).context(WriteOutputSnafu)?;
     }
-    report_missing(&loaded.missing, console).context(WriteOutputSnafu)?;
-    Ok(if loaded.missing.is_empty() { Ending::Done } else { Ending::Partial })
+    end(&loaded, console)
 }
 
 /// Writes what could not be read to standard error.
@@ -122,6 +151,10 @@ fn write(explanation: &Explanation, loaded: &Loaded, console: &mut Console<'_>) 
         None => write_line(output, format_args!("{} is healthy.", explanation.subject))?,
         Some(cause) => write_cause(cause, output, terminal, now)?,
     }
+    for cause in &explanation.further {
+        let fix = cause.fix.as_ref().map(|fix| format!(": {fix}")).unwrap_or_default();
+        write_line(output, format_args!("{:<14}{}: {}{fix}", "Also:", cause.reason, cause.message))?;
+    }
     for (number, event) in explanation.events.iter().enumerate() {
         let label = if number == 0 { "Events:" } else { "" };
         let ago = age(Some(event.at), now);
@@ -149,4 +182,75 @@ fn write_cause(
         write_line(output, format_args!("{:<14}{fix}", "Fix:"))?;
     }
     Ok(())
+}
+
+/// How many objects of a cause are named in text.
+const NAMED_OBJECTS: usize = 5;
+
+fn write_overview(
+    overview: &Overview,
+    namespace: Option<&str>,
+    loaded: &Loaded,
+    console: &mut Console<'_>,
+) -> io::Result<()> {
+    let (terminal, now) = (console.terminal, loaded.inventory.now);
+    let output = &mut *console.output;
+    let scope = in_namespace(namespace);
+    if overview.causes.is_empty() {
+        let what = if loaded.missing.is_empty() { "Everything" } else { "Everything that could be read" };
+        writeln!(output, "{what}{scope} is ready.")?;
+        return output.flush();
+    }
+
+    let counts: Vec<String> = overview.causes.iter().map(|group| objects(group.objects.len())).collect();
+    let ages: Vec<String> = overview
+        .causes
+        .iter()
+        .map(|group| group.cause.since.map_or("-".to_owned(), |since| age(Some(since), now)))
+        .collect();
+    let width = |texts: &[String]| texts.iter().map(String::len).max().unwrap_or_default();
+    let (count_width, age_width) = (width(&counts), width(&ages));
+    for ((group, count), age) in overview.causes.iter().zip(&counts).zip(&ages) {
+        let start = format!("{count:<count_width$}  {age:<age_width$}");
+        write_group(group, &start, output, terminal)?;
+    }
+
+    let is_or_are = if overview.count == 1 { "is" } else { "are" };
+    writeln!(output, "\n{}{scope} {is_or_are} not ready or not up to date.", objects(overview.count))?;
+    output.flush()
+}
+
+/// Writes one cause: how many objects it blocks, since when, the reason, the sentence and the fix, then the objects.
+fn write_group(
+    group: &CauseGroup,
+    start: &str,
+    output: &mut dyn io::Write,
+    terminal: Terminal,
+) -> io::Result<()> {
+    let (mark, tone) = match group.severity {
+        Severity::Failing => ("✗", Tone::Bad),
+        Severity::Waiting => ("…", Tone::Waiting),
+        Severity::Degraded => ("!", Tone::Waiting),
+    };
+    let cause = &group.cause;
+    let parts = [
+        group.blocked_by().map(ToString::to_string),
+        Some(cause.message.clone()),
+        cause.waiting_for.as_ref().map(|waiting_for| format!("waiting for {waiting_for}")),
+        cause.fix.clone(),
+    ];
+    let sentence = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
+    let (mark, reason) = (terminal.paint(tone, mark), terminal.paint(tone, &cause.reason));
+    writeln!(output, "{mark} {start}  {reason}: {}", Escaped(&sentence))?;
+
+    let names: Vec<String> = group.objects.iter().take(NAMED_OBJECTS).map(ToString::to_string).collect();
+    let more = match group.objects.len().saturating_sub(NAMED_OBJECTS) {
+        0 => String::new(),
+        more => format!(", … and {more} more"),
+    };
+    write_line(output, format_args!("    {}{more}", names.join(", ")))
+}
+
+fn objects(count: usize) -> String {
+    format!("{count} object{}", if count == 1 { "" } else { "s" })
 }

@@ -152,6 +152,8 @@ async fn text_of_a_tenant_is_shown_and_never_acts() {
         "describe machine/plain",
         "describe machineprovider/rack",
         "describe datacenter/west",
+        "why",
+        "why -A",
         "why machine/web",
         "why machine/plain",
         "why machine/restored",

@@ -11,12 +11,12 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use vitistack_types::{
-    ObjectReference,
+    ObjectReference, SecretKeyReference,
     conditions::reason,
     labels,
     v1alpha1::{
-        Datacenter, DatacenterStatus, Disk, Machine, MachinePhase, MachineProvider, MachineProviderStatus,
-        MachineStatus, Phase, ProviderReference, ProviderType, ResourceQuotas,
+        CloudInit, Datacenter, DatacenterStatus, Disk, Machine, MachinePhase, MachineProvider,
+        MachineProviderStatus, MachineStatus, Phase, ProviderReference, ProviderType, ResourceQuotas,
     },
 };
 
@@ -219,6 +219,67 @@ async fn why_names_the_blocking_object() {
         &["why", "machine/unknown"],
     ];
     insta::assert_snapshot!(pages(&stage, &commands).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_without_an_object_lists_every_cause() {
+    let stage = small_platform().await;
+    let mut big =
+        machine(&stage, "big-1", None, MachinePhase::Failed, (reason::TEMPLATE_NOT_FOUND, "not found"));
+    big.spec.template = Some("huge".to_owned());
+    stage.create(big).await;
+    for number in 0..7 {
+        let away = (reason::PROVIDER_UNREACHABLE, "default/simulated-b does not answer: check that it runs");
+        let name = format!("far-{number}");
+        stage.create(machine(&stage, &name, Some("simulated-b"), MachinePhase::Pending, away)).await;
+    }
+    let commands: [&[&str]; 6] = [
+        &["why"],
+        &["why", "-A"],
+        &["why", "-n", "team-a"],
+        &["why", "-n", "vitistack-system"],
+        &["why", "-n", "default", "-o", "json"],
+        &["why", "machine/big-1", "-A"],
+    ];
+    insta::assert_snapshot!(timeless(&pages(&stage, &commands).await));
+
+    let empty = Stage::new().await;
+    empty.namespace(labels::SYSTEM_NAMESPACE).await;
+    insta::assert_snapshot!(empty.transcript(&["why", "-A"]).await, @r"
+    $ vitistack why -A
+    Everything is ready.
+    (exit 0)
+    ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn why_without_an_object_asks_as_often_for_many_machines_as_for_one() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let stage = Stage::with(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        None
+    })
+    .await;
+    let create = |number: usize| {
+        let secret = SecretKeyReference::builder().name(format!("data-{number}")).key("userdata").build();
+        let machine = Machine::builder()
+            .template("huge")
+            .cloud_init(CloudInit::builder().secret_ref(secret).build())
+            .build(&format!("vm-{number}"), "default");
+        stage.create(machine.unwrap())
+    };
+
+    create(0).await;
+    let one = stage.run(&["why", "-A"]).await;
+    let for_one = requests.swap(0, Ordering::Relaxed);
+    for number in 1..100 {
+        create(number).await;
+    }
+    let many = stage.run(&["why", "-A"]).await;
+    assert_eq!(requests.load(Ordering::Relaxed), for_one);
+    assert!(one.output.contains("TemplateNotFound"), "{}", one.output);
+    assert!(many.output.contains("100 objects"), "{}", many.output);
 }
 
 #[tokio::test(flavor = "multi_thread")]
