@@ -7,7 +7,7 @@ use axum_server::tls_rustls::RustlsConfig;
 use futures::future::{BoxFuture, FutureExt};
 use kube::{
     Api, Client, Config, Resource,
-    config::{KubeConfigOptions, KubeconfigError},
+    config::{Kubeconfig, KubeconfigError},
     core::{ClusterResourceScope, NamespaceResourceScope, PartialObjectMeta},
     runtime::watcher,
 };
@@ -94,13 +94,9 @@ pub async fn client_from(settings: &OperatorArgs) -> Result<Client, StartError> 
     Client::try_from(config).context(CreateClientSnafu)
 }
 
-/// Returns the cluster of a context, by default of the current one. As in kubectl, several files are separated by colons
-/// and merged.
-pub async fn read_kubeconfig(paths: &Path, context: Option<&str>) -> Result<Config, KubeconfigError> {
-    let kubeconfig = Origin::Files(paths.to_owned()).read()?;
-    let options =
-        KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(kubeconfig, &options).await
+/// Reads a kubeconfig. As in kubectl, several files are separated by colons and merged.
+pub fn read_kubeconfig(paths: &Path) -> Result<Kubeconfig, KubeconfigError> {
+    Origin::Files(paths.to_owned()).read()
 }
 
 /// A process and what all of its operators share.

@@ -18,7 +18,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::{
     Api, Client, Config,
     api::{DynamicObject, PostParams},
-    config::{InClusterError, Kubeconfig, KubeconfigError},
+    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use snafu::{ResultExt, Snafu};
 use tokio::time::timeout;
@@ -48,6 +48,28 @@ pub enum ConnectError {
         path: PathBuf,
         /// The cause.
         source: KubeconfigError,
+    },
+    /// The context is not in the kubeconfig.
+    #[snafu(display(
+        "context {context:?} not found in kubeconfig {}: set --context to {}", path.display(), one_of(known)
+    ))]
+    FindContext {
+        /// The file.
+        path: PathBuf,
+        /// The context that was requested.
+        context: String,
+        /// The existing contexts.
+        known: Vec<String>,
+    },
+    /// The kubeconfig selects no context.
+    #[snafu(display(
+        "kubeconfig {} has no current context: set --context to {}", path.display(), one_of(known)
+    ))]
+    ChooseContext {
+        /// The file.
+        path: PathBuf,
+        /// The existing contexts.
+        known: Vec<String>,
     },
     /// The service account of the pod is not usable.
     #[snafu(display("failed to use the service account of the pod: {source}; set --kubeconfig to a file"))]
@@ -224,9 +246,35 @@ pub fn in_namespace(namespace: Option<&str>) -> String {
     namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default()
 }
 
+/// Returns the values to choose from, for messages.
+fn one_of(known: &[String]) -> String {
+    match known {
+        [] => "one of its contexts (it has none)".to_owned(),
+        [one] => format!("{one:?}"),
+        several => format!("one of {}", several.join(", ")),
+    }
+}
+
 async fn from_file(path: &Path, context: Option<&str>) -> Result<Cluster, ConnectError> {
-    let config = read_kubeconfig(path, context).await.context(ReadKubeconfigSnafu { path })?;
-    from_config(config, &path.display().to_string())
+    let kubeconfig = read_kubeconfig(path).context(ReadKubeconfigSnafu { path })?;
+    from_kubeconfig(kubeconfig, path, context).await
+}
+
+/// Connects to the cluster of a context, by default of the current one.
+async fn from_kubeconfig(
+    kubeconfig: Kubeconfig,
+    path: &Path,
+    context: Option<&str>,
+) -> Result<Cluster, ConnectError> {
+    let known: Vec<String> = kubeconfig.contexts.iter().map(|context| context.name.clone()).collect();
+    let options =
+        KubeConfigOptions { context: context.map(ToOwned::to_owned), ..KubeConfigOptions::default() };
+    match Config::from_custom_kubeconfig(kubeconfig, &options).await {
+        Ok(config) => from_config(config, &path.display().to_string()),
+        Err(KubeconfigError::LoadContext(context)) => FindContextSnafu { path, context, known }.fail(),
+        Err(KubeconfigError::CurrentContextNotSet) => ChooseContextSnafu { path, known }.fail(),
+        Err(source) => Err(source).context(ReadKubeconfigSnafu { path }),
+    }
 }
 
 /// Returns the control plane of a `vitistack up` that is running in this directory. A kubeconfig that a stopped one left
@@ -245,12 +293,7 @@ async fn running_up(context: Option<&str>) -> Option<Cluster> {
 
 async fn from_home(context: Option<&str>) -> Result<Cluster, ConnectError> {
     let Ok(kubeconfig) = Kubeconfig::read() else { return FindClusterSnafu.fail() };
-    let options = kube::config::KubeConfigOptions {
-        context: context.map(ToOwned::to_owned),
-        ..kube::config::KubeConfigOptions::default()
-    };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options);
-    from_config(config.await.context(ReadKubeconfigSnafu { path: "~/.kube/config" })?, "~/.kube/config")
+    from_kubeconfig(kubeconfig, Path::new("~/.kube/config"), context).await
 }
 
 fn from_config(mut config: Config, found_in: &str) -> Result<Cluster, ConnectError> {
