@@ -13,9 +13,10 @@ use super::{Ending, Error, HandleSignalsSnafu, NameObjectSnafu, WriteOutputSnafu
 use crate::{
     args::{AllNamespacesArgs, ClusterArgs},
     cluster::{
-        Cluster,
+        Cluster, RequestError,
         events::{self, EventLine},
         kinds::Target,
+        listing::{Selection, Wanted, list},
         watching::{Change, changes},
     },
     printing::{Console, Table, age, write_line},
@@ -74,6 +75,9 @@ pub async fn run(arguments: &EventsArgs, console: &mut Console<'_>) -> Result<En
     match answer {
         Err(incomplete) if lines.is_empty() => return Err(incomplete.source.into()),
         Ok(_) if lines.is_empty() => {
+            if let Some(target) = &target {
+                require_object(&cluster, target, all_namespaces).await?;
+            }
             writeln!(console.errors, "No events found.").context(WriteOutputSnafu)?;
         }
         _ => write(&lines, all_namespaces, console).context(WriteOutputSnafu)?,
@@ -82,6 +86,25 @@ pub async fn run(arguments: &EventsArgs, console: &mut Console<'_>) -> Result<En
     write_line(console.errors, format_args!("vitistack: partial result: {}", incomplete.source))
         .context(WriteOutputSnafu)?;
     Ok(Ending::Partial)
+}
+
+/// Returns an error if the object does not exist: a typo must not look like an object without Events. Events are shown
+/// without permission to read the object, so only a certain answer counts.
+async fn require_object(
+    cluster: &Cluster,
+    target: &Target,
+    all_namespaces: bool,
+) -> Result<(), RequestError> {
+    let namespace = target.namespace(cluster).filter(|_| !all_namespaces);
+    let name = format!("metadata.name={}", target.name);
+    let selection = Selection { fields: Some(&name), ..Selection::all(&target.kind.resource, namespace) };
+    let mut is_found = false;
+    let answer = list(cluster, &selection, &Wanted::paths([".metadata.name"]), |_| is_found = true).await;
+
+    if answer.is_ok() && !is_found {
+        return Err(RequestError::FindObject { object: target.title() });
+    }
+    Ok(())
 }
 
 /// Writes a table of Events.
