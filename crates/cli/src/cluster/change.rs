@@ -1,6 +1,5 @@
-//! Shared by the commands that change objects: arguments, patches and refusals.
+//! Shared by the commands that change objects: patches and refusals.
 
-use clap::Args;
 use kube::{
     ResourceExt,
     api::{DynamicObject, Patch, PatchParams},
@@ -8,12 +7,9 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use snafu::Snafu;
-use vitistack_types::labels;
+use vitistack_types::{Duration, labels};
 
-use super::{
-    Cluster, RequestError,
-    kinds::{NameError, Target},
-};
+use super::{Cluster, RequestError, kinds::Target};
 
 /// The field manager of the command line.
 pub const FIELD_MANAGER: &str = "vitistack-cli";
@@ -39,9 +35,22 @@ pub enum ChangeError {
         "Machine {twin} has the same identity as {target}: delete or release one of the two first"
     ))]
     AdoptTwin { target: String, twin: String },
-    /// The adoption of several Machines was not confirmed.
-    #[snafu(display("adoption of {count} Machines not confirmed, nothing was changed: confirm with --yes"))]
-    ConfirmAdoption { count: usize },
+    /// A change of several Machines was not confirmed.
+    #[snafu(display("{action} of {count} Machines not confirmed, nothing was changed: confirm with --yes"))]
+    Confirm { action: &'static str, count: usize },
+    /// The status does not report that a restart is complete.
+    #[snafu(display(
+        "--wait cannot be used with restart, because the phase does not show when a restart is complete: remove --wait and run \"vitistack events --watch\""
+    ))]
+    AwaitRestart,
+    /// The Machines have not reached the phase in time.
+    #[snafu(display(
+        "timed out after {timeout} waiting for {targets} to reach phase {phase}: run \"vitistack why {first}\" for the cause, or set a longer --timeout"
+    ))]
+    AwaitPhase { timeout: Duration, targets: String, phase: &'static str, first: String },
+    /// The Machine was deleted in the meantime.
+    #[snafu(display("{target} was deleted before it reached phase {phase}: create it again"))]
+    AwaitDeleted { target: String, phase: &'static str },
     /// The Machine has no backing machine.
     #[snafu(display("{target} has no backing machine yet: delete it with kubectl instead"))]
     ReleaseNothing { target: String },
@@ -75,21 +84,6 @@ pub enum ChangeError {
     DecodeObject { target: String, message: String },
 }
 
-/// The objects to change; flatten it into a command that changes objects.
-#[derive(Args, Clone, Debug)]
-pub struct TargetsArgs {
-    /// Objects, as KIND/NAME or KIND NAME...; the default kind is machine
-    #[arg(required = true, value_name = "KIND/NAME")]
-    objects: Vec<String>,
-}
-
-impl TargetsArgs {
-    /// Parses the objects.
-    pub fn read(&self) -> Result<Vec<Target>, NameError> {
-        Target::read_all(&self.objects)
-    }
-}
-
 /// Reads an object.
 pub async fn read(cluster: &Cluster, target: &Target) -> Result<DynamicObject, RequestError> {
     let objects = cluster.objects(&target.kind, target.namespace(cluster));
@@ -106,25 +100,20 @@ pub fn decode<K: DeserializeOwned>(target: &str, object: &DynamicObject) -> Resu
     vitistack_types::decode(document).map_err(|error| failure(error.to_string()))
 }
 
-/// Returns an error for an object that is not a Machine.
-pub fn require_machine(target: &Target) -> Result<(), ChangeError> {
-    let is_machine = target.kind.resource.kind == "Machine";
-    if is_machine { Ok(()) } else { NameMachineSnafu { target: target.title() }.fail() }
-}
-
 /// Merges a change into exactly this object: a new object with the same name has another UID and is not changed.
 pub async fn patch(
     cluster: &Cluster,
     target: &Target,
     object: &DynamicObject,
     mut change: Value,
+    dry_run: bool,
 ) -> Result<DynamicObject, RequestError> {
     if let Some(fields) = change.as_object_mut()
         && let Some(metadata) = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
     {
         metadata.insert("uid".to_owned(), object.uid().into());
     }
-    send(cluster, target, object, &Patch::Merge(change)).await
+    send(cluster, target, object, &Patch::Merge(change), dry_run).await
 }
 
 /// Applies a JSON patch, which may test what must not have changed.
@@ -133,8 +122,9 @@ pub async fn patch_json(
     target: &Target,
     object: &DynamicObject,
     change: json_patch::Patch,
+    dry_run: bool,
 ) -> Result<DynamicObject, RequestError> {
-    send(cluster, target, object, &Patch::Json::<()>(change)).await
+    send(cluster, target, object, &Patch::Json::<()>(change), dry_run).await
 }
 
 async fn send<P: Serialize + std::fmt::Debug>(
@@ -142,8 +132,10 @@ async fn send<P: Serialize + std::fmt::Debug>(
     target: &Target,
     object: &DynamicObject,
     patch: &Patch<P>,
+    dry_run: bool,
 ) -> Result<DynamicObject, RequestError> {
-    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let parameters =
+        PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     cluster
         .objects(&target.kind, object.metadata.namespace.as_deref())
         .patch(&target.name, &parameters, patch)

@@ -18,6 +18,7 @@ pub mod run;
 pub mod samples;
 pub mod shell;
 mod summary;
+mod targets;
 pub mod up;
 pub mod watch;
 pub mod why;

@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use snafu::ResultExt;
 use vitistack_types::labels;
 
-use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu};
+use super::{Ending, Error, WriteOutputSnafu, targets::TargetsArgs};
 use crate::{
     args::ClusterArgs,
     cluster::{
         Cluster,
-        change::{TargetsArgs, is_paused, patch, read},
+        change::{is_paused, patch},
+        in_namespace,
     },
     printing::{Console, write_line},
 };
@@ -24,7 +25,12 @@ Examples:
   vitistack pause machine/web-1
 
   # Pause a datacenter and a provider
-  vitistack pause datacenter/west machineprovider/rack-7 -n shop")]
+  vitistack pause datacenter/west machineprovider/rack-7 -n shop
+
+  # Pause all datacenters and providers in all namespaces
+  vitistack pause datacenters,machineproviders --all -A
+
+Exit status: 0 success, 1 failure, 2 changes pending (--dry-run)")]
 pub struct PauseArgs {
     #[command(flatten)]
     targets: TargetsArgs,
@@ -35,7 +41,13 @@ pub struct PauseArgs {
 /// The arguments of `vitistack resume`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  vitistack resume machine/web-1")]
+  # Resume a machine
+  vitistack resume machine/web-1
+
+  # Resume machines by label
+  vitistack resume machines -l app=web
+
+Exit status: 0 success, 1 failure, 2 changes pending (--dry-run)")]
 pub struct ResumeArgs {
     #[command(flatten)]
     targets: TargetsArgs,
@@ -53,33 +65,39 @@ pub async fn resume(arguments: &ResumeArgs, console: &mut Console<'_>) -> Result
     set(&arguments.targets, &arguments.cluster, false, console).await
 }
 
+/// Sets or removes the annotation of the objects. All are read before the first is changed.
 async fn set(
     targets: &TargetsArgs,
     cluster: &ClusterArgs,
     paused: bool,
     console: &mut Console<'_>,
 ) -> Result<Ending, Error> {
-    let targets = targets.read().context(NameObjectSnafu)?;
+    let named = targets.read()?;
     let cluster = Cluster::connect(cluster).await?;
-    let mut found = Vec::new();
-    for target in targets {
-        let object = read(&cluster, &target).await?;
-        found.push((target, object));
+    let found = targets.find(&cluster, named).await?;
+    if found.is_empty() {
+        targets.report_none(&cluster, console)?;
     }
 
+    let mut is_pending = false;
     for (target, object) in found {
-        let result = match (paused, is_paused(&object)) {
-            (true, true) => "already paused",
-            (true, false) => "paused",
-            (false, true) => "resumed",
-            (false, false) => "not paused",
+        let (result, is_change) = match (paused, is_paused(&object)) {
+            (true, true) => ("already paused", false),
+            (true, false) => ("paused", true),
+            (false, true) => ("resumed", true),
+            (false, false) => ("not paused", false),
         };
-        if paused != is_paused(&object) {
+        if is_change {
             let value = if paused { json!("true") } else { Value::Null };
-            let annotations = json!({ labels::PAUSED: value });
-            patch(&cluster, &target, &object, json!({ "metadata": { "annotations": annotations } })).await?;
+            let change = json!({ "metadata": { "annotations": { labels::PAUSED: value } } });
+            patch(&cluster, &target, &object, change, targets.dry_run).await?;
         }
-        write_line(console.output, format_args!("{} {result}", target.title())).context(WriteOutputSnafu)?;
+
+        is_pending |= is_change && targets.dry_run;
+        let suffix = if is_change { targets.suffix() } else { "" };
+        let (title, namespace) = (target.title(), in_namespace(target.found_in.as_deref()));
+        write_line(console.output, format_args!("{title} {result}{namespace}{suffix}"))
+            .context(WriteOutputSnafu)?;
     }
-    Ok(Ending::Done)
+    Ok(if is_pending { Ending::Change } else { Ending::Done })
 }

@@ -1,4 +1,4 @@
-//! Stops managing a machine: deletes its object and keeps the backing machine.
+//! Stops managing machines: deletes their objects and keeps the backing machines.
 //!
 //! The order protects the backing machine: first the operators are paused, then a record of what remains is written, then
 //! the Machine is removed from the owners of all objects, and only then is it deleted.
@@ -27,16 +27,20 @@ use vitistack_types::{
 };
 
 use self::{dependents::Dependent, record::Record};
-use super::{Ending, Error, NameObjectSnafu, WriteOutputSnafu};
+use super::{
+    Ending, Error, WriteOutputSnafu,
+    targets::{TargetsArgs, confirm},
+};
 use crate::{
     args::ClusterArgs,
     cluster::{
         Cluster,
         change::{
-            AwaitPauseSnafu, ChangeDeletedSnafu, FIELD_MANAGER, MeetChangeSnafu, PermitReleaseSnafu,
-            ReleaseForeignSnafu, ReleaseNothingSnafu, decode, is_paused, patch, read, require_machine,
+            AwaitPauseSnafu, ChangeDeletedSnafu, ChangeError, FIELD_MANAGER, MeetChangeSnafu,
+            PermitReleaseSnafu, ReleaseForeignSnafu, ReleaseNothingSnafu, decode, is_paused, patch, read,
         },
-        kinds::Target,
+        in_namespace,
+        kinds::{Named, Target},
     },
     manifests::roles,
     printing::{Console, write_line},
@@ -50,14 +54,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Args, Debug)]
 #[command(
     after_help = "The backing machine keeps running, with its disks. The ConfigMap released-NAME records what remains.
+With --all or --selector, machines that cannot be released are skipped and reported.
 The verb \"update\" on machines/release is required, which the ClusterRole vitistack-platform-editor contains.
 
 Examples:
   # Show what would be done
   vitistack release machine/web-1 --dry-run
 
-  # Release a machine
-  vitistack release machine web-1
+  # Release two machines
+  vitistack release web-1 web-2
+
+  # Release machines by label, without confirmation
+  vitistack release -l app=web -n shop --yes
 
   # List the records of released machines
   kubectl get configmaps -l vitistack.io/released=true
@@ -65,42 +73,84 @@ Examples:
 Exit status: 0 success, 1 failure, 2 changes pending (--dry-run)"
 )]
 pub struct ReleaseArgs {
-    /// Machine, as machine/NAME, machine NAME or NAME
-    #[arg(required = true, num_args = 1..=2, value_name = "KIND/NAME")]
-    target: Vec<String>,
-    /// Print what would be done, after a dry run of all requests on the server
-    #[arg(long)]
-    dry_run: bool,
+    /// Do not ask for confirmation, with --all or --selector
+    #[arg(short, long)]
+    yes: bool,
     /// Do not wait for an operator to confirm the pause; use it only if no operator is running
     #[arg(long)]
     without_operator: bool,
     #[command(flatten)]
+    targets: TargetsArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-/// Releases the machine.
+/// Releases the machines. All are checked before the first is changed.
 pub async fn run(arguments: &ReleaseArgs, console: &mut Console<'_>) -> Result<Ending, Error> {
-    let target = Target::read(&arguments.target).context(NameObjectSnafu)?;
-    require_machine(&target)?;
+    let targets = &arguments.targets;
+    let named = targets.read_machines()?;
     let cluster = Cluster::connect(&arguments.cluster).await?;
-
-    check_permission(&cluster, &target).await?;
-    let mut release = Release::read(&cluster, target).await?;
-    release.check(release.record.is_written(&cluster).await?)?;
-    // A dry run of all requests first: a release must not stop halfway.
-    release.write(&cluster, true).await?;
-    if arguments.dry_run {
-        release.preview(console, arguments.without_operator).context(WriteOutputSnafu)?;
-        return Ok(Ending::Change);
+    let releases = find(&cluster, targets, named, console).await?;
+    if releases.is_empty() {
+        return Ok(Ending::Done);
     }
 
-    release.pause(&cluster, arguments.without_operator).await?;
-    release = Release::read(&cluster, release.target).await?;
-    release.write(&cluster, false).await?;
-    let (title, record) = (release.target.title(), release.record.name());
-    write_line(console.output, format_args!("{title} released; ConfigMap {record} records what remains"))
+    if targets.dry_run {
+        for release in &releases {
+            release.preview(console, arguments.without_operator).context(WriteOutputSnafu)?;
+        }
+        return Ok(Ending::Change);
+    }
+    if targets.is_selection() && !arguments.yes {
+        let count = releases.len();
+        let question = format_args!(
+            "Releasing {count} Machines deletes the objects and keeps their backing machines and disks.\nRelease {count} Machines?"
+        );
+        confirm("release", count, question, console)?;
+    }
+
+    for release in releases {
+        release.pause(&cluster, arguments.without_operator).await?;
+        let object = read(&cluster, &release.target).await?;
+        let release = Release::new(&cluster, release.target, object).await?;
+        release.write(&cluster, false).await?;
+        let (title, record) = (release.target.title(), release.record.name());
+        let namespace = in_namespace(release.target.found_in.as_deref());
+        write_line(
+            console.output,
+            format_args!("{title} released{namespace}; ConfigMap {record} records what remains"),
+        )
         .context(WriteOutputSnafu)?;
+    }
     Ok(Ending::Done)
+}
+
+/// Returns the releases that are possible.
+async fn find(
+    cluster: &Cluster,
+    targets: &TargetsArgs,
+    named: Named,
+    console: &mut Console<'_>,
+) -> Result<Vec<Release>, Error> {
+    let found = targets.find(cluster, named).await?;
+    if found.is_empty() {
+        targets.report_none(cluster, console)?;
+    }
+    let mut releases = Vec::new();
+    for (target, object) in found {
+        check_permission(cluster, &target).await?;
+        let release = Release::new(cluster, target, object).await?;
+        let was_begun = release.record.is_written(cluster).await?;
+        if targets.accepts(release.check(was_begun), console)? {
+            releases.push(release);
+        }
+    }
+
+    // A dry run of all requests first: a release must not stop halfway.
+    for release in &releases {
+        release.write(cluster, true).await?;
+    }
+    Ok(releases)
 }
 
 /// Returns an error if the user may not release the Machine. It comes first, so that a refused release pauses nothing.
@@ -132,8 +182,7 @@ struct Release {
 }
 
 impl Release {
-    async fn read(cluster: &Cluster, target: Target) -> Result<Self, Error> {
-        let object = read(cluster, &target).await?;
+    async fn new(cluster: &Cluster, target: Target, object: DynamicObject) -> Result<Self, Error> {
         let machine: Machine = decode(&target.title(), &object)?;
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
         let dependents = dependents::find(cluster, &namespace, &identity(&machine)).await?;
@@ -142,9 +191,9 @@ impl Release {
     }
 
     /// Returns an error if the Machine cannot be released. `was_begun` is true if an earlier release was interrupted.
-    fn check(&self, was_begun: bool) -> Result<(), Error> {
+    fn check(&self, was_begun: bool) -> Result<(), ChangeError> {
         let target = self.target.title();
-        Ok(match release(&self.machine, was_begun) {
+        match release(&self.machine, was_begun) {
             Ok(()) => Ok(()),
             Err(NotReleasable::Deleting) => {
                 let fix = "its backing machine is deleted with it and can no longer be kept";
@@ -152,7 +201,7 @@ impl Release {
             }
             Err(NotReleasable::NotAdopted) => ReleaseForeignSnafu { target }.fail(),
             Err(NotReleasable::NothingCreated) => ReleaseNothingSnafu { target }.fail(),
-        }?)
+        }
     }
 
     /// Returns the objects that the Machine owns.
@@ -164,7 +213,8 @@ impl Release {
     /// Prints what the release would do.
     fn preview(&self, console: &mut Console<'_>, without_operator: bool) -> std::io::Result<()> {
         let output = &mut *console.output;
-        write_line(output, format_args!("{} would be released:", self.target.title()))?;
+        let (title, namespace) = (self.target.title(), in_namespace(self.target.found_in.as_deref()));
+        write_line(output, format_args!("{title}{namespace} would be released:"))?;
         if !is_paused(&self.object) {
             writeln!(output, "  pause it")?;
         }
@@ -197,7 +247,7 @@ impl Release {
         if !is_paused(&self.object) {
             let annotations = json!({ labels::PAUSED: "true" });
             let change = json!({ "metadata": { "annotations": annotations } });
-            patch(cluster, &self.target, &self.object, change).await?;
+            patch(cluster, &self.target, &self.object, change, false).await?;
         }
         if without_operator {
             return Ok(());
