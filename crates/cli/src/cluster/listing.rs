@@ -32,10 +32,15 @@ impl Wanted {
     pub fn paths<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         let mut wanted = Self::Members(BTreeMap::new());
         for path in paths {
-            let names = path.split('[').next().unwrap_or_default();
-            wanted.add(names.split('.').filter(|name| !name.is_empty()));
+            wanted.add_path(path);
         }
         wanted
+    }
+
+    /// Adds the field of a JSON path.
+    pub fn add_path(&mut self, path: &str) {
+        let names = path.split('[').next().unwrap_or_default();
+        self.add(names.split('.').filter(|name| !name.is_empty()));
     }
 
     fn add<'a>(&mut self, mut names: impl Iterator<Item = &'a str>) {

@@ -17,6 +17,7 @@ pub mod render;
 pub mod run;
 pub mod samples;
 pub mod shell;
+mod sort;
 mod summary;
 mod targets;
 pub mod up;
@@ -98,6 +99,22 @@ pub enum Error {
     /// The kind or object is invalid.
     #[snafu(display("{source}"))]
     NameObject { source: NameError },
+    /// No object has the field to sort by.
+    #[snafu(display("no object has the field {path:?}: set --sort-by to a field such as .metadata.name"))]
+    SortObjects { path: String },
+    /// The path of a field is invalid.
+    #[snafu(display(
+        "invalid field path {path:?}: use .NAME.NAME, such as .metadata.creationTimestamp or {{.status.phase}}"
+    ))]
+    ReadPath { path: String },
+    /// Objects of several kinds have different columns.
+    #[snafu(display(
+        "--watch requires objects of one kind, or one object: use \"vitistack watch\" for several kinds"
+    ))]
+    FollowKinds,
+    /// The format has no rows to add.
+    #[snafu(display("--watch requires the output format text or wide: remove -o"))]
+    FollowFormat,
     /// An object cannot be written as YAML.
     #[snafu(display("failed to write the result as YAML: {source}"))]
     WriteObject { source: serde_saphyr::ser::Error },

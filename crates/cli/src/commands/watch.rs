@@ -1,6 +1,10 @@
 //! Watches objects: a live table on a terminal, a line per change elsewhere.
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    time::Duration,
+};
 
 use clap::Args;
 use futures::{StreamExt, stream::select_all};
@@ -121,6 +125,62 @@ pub async fn run(arguments: &WatchArgs, console: &mut Console<'_>) -> Result<End
     }
     screen.leave(console).context(WriteOutputSnafu)?;
     Ok(Ending::Done)
+}
+
+/// Follows the objects of one kind as `kubectl get --watch` does: the existing objects as rows under headings, then a
+/// row per change.
+pub async fn follow(
+    cluster: &Cluster,
+    kind: &KnownKind,
+    namespace: Option<&str>,
+    selection: watcher::Config,
+    mut table: Table,
+    row: impl Fn(&Value, &mut Table),
+    console: &mut Console<'_>,
+) -> Result<Ending, Error> {
+    let end = shutdown::on_signal().context(HandleSignalsSnafu)?;
+    let mut changes = changes(cluster, &kind.resource, namespace, selection);
+    let mut is_started = false;
+    // The printed version of each object: a watch that restarts lists them again.
+    let mut printed = HashMap::new();
+
+    loop {
+        let change = tokio::select! {
+            () = end.cancelled() => return Ok(Ending::Done),
+            change = changes.next() => change,
+        };
+        match change {
+            None => return Ok(Ending::Done),
+            Some(Change::Failed(error)) if !is_started => return Err(error.into()),
+            Some(Change::Failed(error)) => {
+                write_line(console.errors, format_args!("vitistack: {error}; retrying"))
+                    .context(WriteOutputSnafu)?;
+            }
+            Some(Change::Existing(object) | Change::Changed(object)) => {
+                let version = text(&object, "/metadata/resourceVersion").to_owned();
+                let before = printed.insert(key(0, &object), version.clone());
+                if before.is_none_or(|before| before != version) {
+                    row(&object, &mut table);
+                }
+            }
+            Some(Change::Deleted(object)) => {
+                printed.remove(&key(0, &object));
+                row(&object, &mut table);
+            }
+            // The headings follow from the rows, which are known when the list is complete.
+            Some(Change::InitialListDone) if !is_started => {
+                is_started = true;
+                table.write_headings(console.output, console.terminal).context(WriteOutputSnafu)?;
+            }
+            Some(Change::InitialListDone | Change::Restarted) => {}
+        }
+
+        if is_started && !table.is_empty() {
+            table.write_rows(console.output, console.terminal).context(WriteOutputSnafu)?;
+            console.output.flush().context(WriteOutputSnafu)?;
+            table.clear();
+        }
+    }
 }
 
 /// Returns the key of an object.

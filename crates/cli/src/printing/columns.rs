@@ -17,6 +17,8 @@ const EMPTY: &str = "-";
 pub struct Columns {
     /// Whether names are printed as KIND/NAME.
     pub has_kind: bool,
+    /// Whether the last column has the labels.
+    pub has_labels: bool,
     kind: String,
     has_namespace: bool,
     printed: Vec<Column>,
@@ -44,6 +46,7 @@ impl Columns {
             .collect();
         Self {
             has_kind: false,
+            has_labels: false,
             kind: kind.resource.kind.to_lowercase(),
             has_namespace: all_namespaces && kind.is_namespaced,
             printed,
@@ -57,14 +60,16 @@ impl Columns {
             namespace
                 .into_iter()
                 .chain(["Name"])
-                .chain(self.printed.iter().map(|column| column.name.as_str())),
+                .chain(self.printed.iter().map(|column| column.name.as_str()))
+                .chain(self.has_labels.then_some("Labels")),
         )
     }
 
     /// Returns the fields that the columns display.
     pub fn wanted(&self) -> Wanted {
         let paths = self.printed.iter().map(|column| column.path.as_str());
-        Wanted::paths([".metadata.name", ".metadata.namespace"].into_iter().chain(paths))
+        let labels = self.has_labels.then_some(".metadata.labels");
+        Wanted::paths([".metadata.name", ".metadata.namespace"].into_iter().chain(paths).chain(labels))
     }
 
     /// Adds an object to the table.
@@ -83,7 +88,22 @@ impl Columns {
         for column in &self.printed {
             table.cell(&cell(column, object, now));
         }
+        if self.has_labels {
+            table.cell(&labels(object));
+        }
     }
+}
+
+/// Returns the labels of an object, sorted, as kubectl prints them.
+fn labels(object: &Value) -> String {
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    let mut labels: Vec<String> = labels
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    labels.sort();
+    if labels.is_empty() { "<none>".to_owned() } else { labels.join(",") }
 }
 
 fn cell<'a>(column: &Column, object: &'a Value, now: Timestamp) -> Cow<'a, str> {

@@ -31,7 +31,7 @@ pub enum OutputFormat {
     Json,
     /// YAML
     Yaml,
-    /// Object names only, as KIND/NAME
+    /// Object names only, as KIND.GROUP/NAME
     Name,
 }
 

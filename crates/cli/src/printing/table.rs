@@ -13,6 +13,7 @@ pub struct Table {
     /// The end of each cell in `text`, row by row.
     ends: Vec<usize>,
     widths: Vec<usize>,
+    has_headings: bool,
 }
 
 /// The number of spaces between two columns.
@@ -23,7 +24,14 @@ impl Table {
     pub fn new<'a>(headings: impl IntoIterator<Item = &'a str>) -> Self {
         let headings: Vec<String> = headings.into_iter().map(str::to_uppercase).collect();
         let widths = headings.iter().map(|heading| heading.chars().count()).collect();
-        Self { headings, text: String::new(), ends: Vec::new(), widths }
+        Self { headings, text: String::new(), ends: Vec::new(), widths, has_headings: true }
+    }
+
+    /// Removes the headings, which then do not count for the widths of the columns.
+    pub fn without_headings(mut self) -> Self {
+        self.has_headings = false;
+        self.widths.fill(0);
+        self
     }
 
     /// Adds the next cell. A row is complete when every column has a cell.
@@ -57,12 +65,20 @@ impl Table {
 
     /// Writes headings and rows.
     pub fn write(&self, output: &mut dyn Write, terminal: Terminal) -> io::Result<()> {
+        self.write_headings(output, terminal)?;
+        self.write_rows(output, terminal)
+    }
+
+    /// Writes the headings, unless there are none.
+    pub fn write_headings(&self, output: &mut dyn Write, terminal: Terminal) -> io::Result<()> {
+        if !self.has_headings {
+            return Ok(());
+        }
         let mut line = String::new();
         for (column, heading) in self.headings.iter().enumerate() {
             self.pad(&mut line, column, heading, Tone::Plain, terminal);
         }
-        end_line(&mut line, output)?;
-        self.write_rows(output, terminal)
+        end_line(&mut line, output)
     }
 
     /// Writes the rows without the headings.
