@@ -2,6 +2,8 @@
 FROM docker.io/library/rust:1.95.0-bookworm AS build
 WORKDIR /source
 COPY . .
+# The commit that "vitistack version" prints.
+ARG VITISTACK_COMMIT
 RUN cargo build --release --locked --bin vitistack
 RUN dev/image-root.sh target/release/vitistack /image
 

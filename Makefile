@@ -49,4 +49,4 @@ undeploy: build ## Remove the operators; machines, CRDs and the namespace stay
 	@cargo run --quiet --locked --bin vitistack -- manager | kubectl delete --ignore-not-found -l app.kubernetes.io/component=manager -f -
 
 docker-build: ## Build the operators' image (IMAGE=registry/name:tag)
-	@docker build --tag $(or $(IMAGE),$(error set the image: make docker-build IMAGE=registry.example/vitistack:1)) .
+	@docker build --build-arg VITISTACK_COMMIT="$$(git rev-parse HEAD)" --tag $(or $(IMAGE),$(error set the image: make docker-build IMAGE=registry.example/vitistack:1)) .

@@ -24,6 +24,7 @@ use crate::{
         samples::SamplesArgs,
         shell::{CompletionArgs, ManArgs},
         up::UpArgs,
+        version::VersionArgs,
         watch::WatchArgs,
         why::WhyArgs,
     },
@@ -101,6 +102,8 @@ pub enum Command {
     Completion(CompletionArgs),
     /// Generate man pages
     Man(ManArgs),
+    /// Print the versions of the client and the server
+    Version(VersionArgs),
     /// Serve, back up or restore the embedded Kubernetes API
     Apiserver(ApiserverArgs),
 }

@@ -21,6 +21,7 @@ mod sort;
 mod summary;
 mod targets;
 pub mod up;
+pub mod version;
 pub mod watch;
 pub mod why;
 
@@ -168,6 +169,7 @@ pub async fn run(command: &Command, console: &mut Console<'_>) -> Result<Ending,
         Command::Why(arguments) => why::run(arguments, console).await,
         Command::Events(arguments) => events::run(arguments, console).await,
         Command::Watch(arguments) => watch::run(arguments, console).await,
+        Command::Version(arguments) => version::run(arguments, console).await,
         Command::Apiserver(arguments) => apiserver::run(arguments, console).await,
     }
 }
