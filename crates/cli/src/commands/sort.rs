@@ -98,7 +98,8 @@ fn natural(left: &str, right: &str) -> Ordering {
                 if left.is_none() || right.is_none() {
                     return order;
                 }
-                (lefts.next(), rights.next());
+                lefts.next();
+                rights.next();
                 order
             }
         };

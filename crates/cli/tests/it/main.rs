@@ -11,6 +11,7 @@ mod doctor;
 mod export;
 #[cfg(feature = "integration")]
 mod guide;
+mod habits;
 #[cfg(feature = "integration")]
 mod hostile;
 #[cfg(feature = "integration")]
@@ -59,6 +60,7 @@ fn help_of_every_command() {
         &["why", "--help"],
         &["events", "--help"],
         &["watch", "--help"],
+        &["version", "--help"],
         &["plan", "--help"],
         &["crds", "--help"],
         &["rbac", "--help"],
