@@ -197,7 +197,7 @@ fn write_answer(
     format: OutputFormat,
     console: &mut Console<'_>,
 ) -> Result<bool, Error> {
-    write_document(&Answer { answer, not_known: missing }, format, console)
+    write_document(&Answer { answer, not_checked: missing }, format, console)
 }
 
 /// A result and what could not be read.
@@ -208,7 +208,7 @@ struct Answer<'a, T> {
     answer: &'a T,
     /// Marks a partial result.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    not_known: &'a [String],
+    not_checked: &'a [String],
 }
 
 /// Writes a document as JSON or YAML. Returns false for the other formats, which the command writes itself.

@@ -20,18 +20,24 @@ use crate::{
 
 /// Arguments of `vitistack why`.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:
-  vitistack why                         everything that is not ready, by cause
-  vitistack why -A -o json | jq -r '.causes[].reason'
-  vitistack why machine/web-1           from the desired state to what blocks it
-  vitistack why vsm web-1 -n team-a
-  vitistack why machineprovider/aws
+#[command(after_help = "Reads only. Reasons and messages are the same as in conditions and events.
+
+Examples:
+  # List everything that is not ready or not up to date, by cause
+  vitistack why
+
+  # Explain why a machine is not ready
+  vitistack why machine/web-1
+
+  # Explain a provider in another namespace
+  vitistack why machineprovider aws -n team-a
+
+  # Print the reason only
   vitistack why machine/web-1 -o json | jq -r .cause.reason
 
-Reads only. Reasons and messages are those of conditions and events; what could not be read is listed on standard error.
-Exit codes: 0 success, 1 failed, 3 incomplete because something could not be read.")]
+Exit status: 0 success, 1 failure, 3 partial result (what could not be read is reported on standard error)")]
 pub struct WhyArgs {
-    /// KIND/NAME or KIND NAME; a name alone is that of a machine (default: all objects that are not ready or not up to date)
+    /// Object, as KIND/NAME or KIND NAME; the default kind is machine (default: all objects that are not ready or not up to date)
     #[arg(num_args = 1..=2, value_name = "OBJECT", conflicts_with = "all_namespaces")]
     object: Vec<String>,
     #[command(flatten)]

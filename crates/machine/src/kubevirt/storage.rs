@@ -166,7 +166,8 @@ fn copy_problem(
 ) -> Option<Refusal> {
     let field = format!("disks[{}].source.claim {source:?}", disk.name);
     let is_own_place = settings.is_beside(target) || settings.namespace.is_none();
-    let Some(claim) = named(&found.claims, source).filter(|claim| may_copy(claim, target, is_own_place)) else {
+    let Some(claim) = named(&found.claims, source).filter(|claim| may_copy(claim, target, is_own_place))
+    else {
         let (namespace, own) = (settings.namespace(target), &target.namespace);
         let allow = if is_own_place {
             "create the PersistentVolumeClaim, or use an existing one".to_owned()

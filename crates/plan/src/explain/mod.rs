@@ -103,10 +103,8 @@ pub struct Link {
     /// What it is about.
     pub object: LinkTarget,
     /// Whether it does its part.
-    #[serde(rename = "standing")]
     pub state: LinkState,
     /// What there is to know about it.
-    #[serde(rename = "says")]
     pub message: String,
 }
 
@@ -115,7 +113,6 @@ pub struct Link {
 #[serde(rename_all = "camelCase")]
 pub enum LinkState {
     /// It does.
-    #[serde(rename = "well")]
     Healthy,
     /// It has a problem that does not affect the subject now.
     Degraded,
@@ -156,10 +153,10 @@ pub struct Cause {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// What happens without a person, as a noun phrase that completes "waiting for …".
-    #[serde(rename = "waitsFor", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
     /// What a person can do beyond what the sentence states.
-    #[serde(rename = "toDo", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
 
@@ -223,7 +220,6 @@ pub struct Explanation {
     #[serde(rename = "furtherCauses", skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Cause>,
     /// The last events of the subject and of what blocks it, oldest first.
-    #[serde(rename = "tried")]
     pub events: Vec<RecordedEvent>,
 }
 

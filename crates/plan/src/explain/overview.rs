@@ -80,7 +80,7 @@ impl GroupKey {
 #[must_use]
 pub fn overview(inventory: &Inventory, namespace: Option<&str>) -> Overview {
     let facts = Facts::new(inventory);
-    let mut groups: BTreeMap<GroupKey, CauseGroup> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey, Collected> = BTreeMap::new();
     let mut blocked: BTreeSet<ObjectId> = BTreeSet::new();
 
     let is_selected = |object: &InventoryObject<'_>| {
@@ -94,15 +94,15 @@ pub fn overview(inventory: &Inventory, namespace: Option<&str>) -> Overview {
             let severity = severity(object, &cause);
             let key = GroupKey::new(object, &cause);
             match groups.get_mut(&key) {
-                Some(group) => group.add(object.id(), severity, cause),
+                Some(collected) => collected.add(object.id(), severity, &cause),
                 None => {
-                    groups.insert(key, CauseGroup { severity, cause, objects: vec![object.id()] });
+                    groups.insert(key, Collected::new(object.id(), severity, cause));
                 }
             }
         }
     }
 
-    let mut causes: Vec<CauseGroup> = groups.into_values().collect();
+    let mut causes: Vec<CauseGroup> = groups.into_values().map(Collected::into_group).collect();
     causes.iter_mut().for_each(CauseGroup::sort);
     causes.sort_by_cached_key(CauseGroup::rank);
     Overview { count: blocked.len(), causes }
@@ -126,24 +126,45 @@ fn severity(object: InventoryObject<'_>, cause: &Cause) -> Severity {
     }
 }
 
-impl CauseGroup {
-    /// Adds an object that has the same cause.
-    fn add(&mut self, object: ObjectId, severity: Severity, cause: Cause) {
-        self.severity = self.severity.min(severity);
-        self.cause.since = [self.cause.since, cause.since].into_iter().flatten().min();
-        let is_example = self.cause.message.starts_with(EXAMPLE);
-        if !is_example && self.cause.message != cause.message {
-            self.cause.message = format!("{EXAMPLE}{}", self.cause.message);
-        }
-        // A command is for one object.
-        if let Some(fix) = self.cause.fix.as_mut().filter(|fix| Some(&**fix) != cause.fix.as_ref())
-            && !fix.ends_with(LIKEWISE)
-        {
-            fix.push_str(LIKEWISE);
-        }
-        self.objects.push(object);
+/// A group while its objects are collected.
+struct Collected {
+    group: CauseGroup,
+    /// Whether the objects have different messages.
+    messages_differ: bool,
+    /// Whether the objects have different fixes: a command is for one object.
+    fixes_differ: bool,
+}
+
+impl Collected {
+    fn new(object: ObjectId, severity: Severity, cause: Cause) -> Self {
+        let group = CauseGroup { severity, cause, objects: vec![object] };
+        Self { group, messages_differ: false, fixes_differ: false }
     }
 
+    /// Adds an object that has the same cause.
+    fn add(&mut self, object: ObjectId, severity: Severity, cause: &Cause) {
+        let group = &mut self.group;
+        group.severity = group.severity.min(severity);
+        group.cause.since = [group.cause.since, cause.since].into_iter().flatten().min();
+        self.messages_differ |= group.cause.message != cause.message;
+        self.fixes_differ |= group.cause.fix != cause.fix;
+        group.objects.push(object);
+    }
+
+    /// Returns the group. The message and the fix of the first object stand for those of the others.
+    fn into_group(self) -> CauseGroup {
+        let mut group = self.group;
+        if self.messages_differ {
+            group.cause.message = format!("for example: {}", group.cause.message);
+        }
+        if let Some(fix) = group.cause.fix.as_mut().filter(|_| self.fixes_differ) {
+            fix.push_str(", and the same for the others");
+        }
+        group
+    }
+}
+
+impl CauseGroup {
     /// Whether an object is itself the cause.
     fn is_cause(&self, object: &ObjectId) -> bool {
         self.cause.object.object() == Some(object)
@@ -171,9 +192,3 @@ impl CauseGroup {
         (!is_listed).then_some(&self.cause.object)
     }
 }
-
-/// Follows the fix of one object where the others of the group need the same.
-const LIKEWISE: &str = ", and the same for the others";
-
-/// Precedes the message of one object where the others of the group have other messages.
-const EXAMPLE: &str = "for example: ";

@@ -8,8 +8,8 @@ use vitistack_types::{
 };
 
 use super::{
-    Action, Desired, Identity, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, Snapshot, Step, StepFailure,
-    Update, has_finalizer, is_held_by_others,
+    Action, Desired, Identity, Observed, ObservedDisk, ObservedMachine, Part, Power, Problem, Snapshot, Step,
+    StepFailure, Update, has_finalizer, is_held_by_others,
 };
 use crate::{Refusal, datacenter::is_passed_over_by, is_paused, refusals};
 
@@ -184,11 +184,7 @@ fn held(machine: &Machine, twin: Option<&ObjectName>) -> Option<Refusal> {
 
 /// Returns the disks that would be detached or deleted by an adoption because the spec does not list them. Once the Machine
 /// has claimed the backing machine, a disk that is missing in the spec was removed from it on purpose.
-fn unlisted_disks<'a>(
-    machine: &Machine,
-    desired: &Desired,
-    observed: &'a Observed,
-) -> Vec<&'a ObservedDisk> {
+fn unlisted_disks<'a>(machine: &Machine, desired: &Desired, observed: &'a Observed) -> Vec<&'a ObservedDisk> {
     let uid = machine.metadata.uid.as_deref();
     let is_adopted = annotation(machine, labels::IDENTITY).is_some_and(|carried| Some(carried) != uid);
     if !is_adopted || has_finalizer(machine) {

@@ -46,7 +46,8 @@ impl Desired {
 /// Returns every difference.
 pub(super) fn differences(before: &Desired, after: &Desired) -> Vec<Difference> {
     let mut found = removed_disks(&before.disks, &after.disks);
-    let mut add = |part, what: String| found.push(Difference { part, what, consequence: "", destroys: false });
+    let mut add =
+        |part, what: String| found.push(Difference { part, what, consequence: "", destroys: false });
     if before.cpu != after.cpu {
         let print = |cpu: CpuShape| {
             format!(

@@ -21,7 +21,7 @@ pub struct QuotaChange {
     /// What would be used.
     pub after: String,
     /// The limit that its quotas would set, if they set one.
-    #[serde(rename = "most", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// Whether more would be used than the quotas allow: a Machine that was admitted stays, even if the quota is lowered.
     pub is_exceeded: bool,

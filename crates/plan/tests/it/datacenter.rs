@@ -12,8 +12,8 @@ use vitistack_plan::{
 use vitistack_types::{
     ObjectName, ObjectReference, Placement, WatchedNamespaces, conditions, labels,
     v1alpha1::{
-        Cpu, Datacenter, GivenResources, Machine, MachineProvider, MachineProviderStatus, MachineStatus, Memory,
-        ProviderCapacity, ProviderReference, ProviderType, ResourceQuotas, Resources,
+        Cpu, Datacenter, GivenResources, Machine, MachineProvider, MachineProviderStatus, MachineStatus,
+        Memory, ProviderCapacity, ProviderReference, ProviderType, ResourceQuotas, Resources,
     },
 };
 

@@ -44,16 +44,16 @@ struct Machines {
 /// Waits until all machines, as they were changed, have reached a phase. One watch serves all of them.
 pub async fn wait(
     cluster: &Cluster,
-    changed: Vec<(Target, DynamicObject)>,
+    targets: Vec<(Target, DynamicObject)>,
     phase: &'static str,
     timeout: Duration,
     console: &mut Console<'_>,
 ) -> Result<Ending, Error> {
     let deadline = Instant::now() + timeout.get();
-    let Some(resource) = changed.first().map(|(target, _)| target.kind.resource.clone()) else {
+    let Some(resource) = targets.first().map(|(target, _)| target.kind.resource.clone()) else {
         return Ok(Ending::Done);
     };
-    let mut machines = Machines::new(cluster, changed, phase);
+    let mut machines = Machines::new(cluster, targets, phase);
     let (namespace, selection) = machines.selection();
     let mut changes = changes(cluster, &resource, namespace.as_deref(), selection);
     let mut is_started = false;
