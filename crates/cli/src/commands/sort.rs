@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    fn sorted(path: &str, values: Value) -> Value {
+    fn sorted(path: &str, values: &Value) -> Value {
         let values = values.as_array().unwrap().iter();
         let mut objects: Vec<Value> = values.map(|value| json!({ "status": { "value": value } })).collect();
         objects.push(json!({ "status": {} }));
@@ -146,7 +146,7 @@ mod tests {
             ),
         ] {
             for path in [".status.value", "status.value", "{.status.value}", "{status.value}"] {
-                assert_eq!(sorted(path, values.clone()), expected, "{path}");
+                assert_eq!(sorted(path, &values), expected, "{path}");
             }
         }
     }

@@ -150,8 +150,8 @@ fn disk_fields() -> Vec<Field> {
         "disks.storageClass" Immutable |desired| data(desired).for_each(|disk| disk.storage_class = Some(STORAGE_CLASS.to_owned()));
         "disks.accessMode" Immutable |desired| data(desired).for_each(|disk| disk.access_mode = AccessMode::ReadWriteMany);
         "disks.volumeMode" Immutable |desired| data(desired).for_each(|disk| disk.volume_mode = VolumeMode::Block);
-        "disks.source.image" Immutable |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::image("registry.example/disk:1")));
-        "disks.source.url" Immutable |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::url("https://images.example/disk.img")));
+        "disks.source.image" Immutable |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::image("registry.example.com/disk:1")));
+        "disks.source.url" Immutable |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::url("https://images.example.com/disk.img")));
         "disks.source.claim" Immutable |desired| data(desired).for_each(|disk| disk.source = Some(DiskSource::claim(CLAIM)));
     }
 }

@@ -46,7 +46,9 @@ impl<'a> Facts<'a> {
         for machine in &inventory.machines {
             identities.entry(identity(machine)).or_default().push(ObjectName::of(machine));
         }
-        identities.values_mut().for_each(|names| names.sort());
+        for names in identities.values_mut() {
+            names.sort();
+        }
 
         let datacenters = inventory.datacenters.iter();
         Self {

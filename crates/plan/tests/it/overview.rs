@@ -61,7 +61,8 @@ fn ready_inventory() -> Inventory {
     let mut inventory = healthy_inventory();
     *web(&mut inventory) = running("web-1");
     let ready = condition("Ready", true, reason::AS_SPECIFIED, "1 of 1 providers accept machines", ago(20));
-    inventory.datacenters[0].status.get_or_insert_default().conditions = vec![ready];
+    let west = inventory.datacenters.first_mut().unwrap();
+    west.status.get_or_insert_default().conditions = vec![ready];
     inventory
 }
 
