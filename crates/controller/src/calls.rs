@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use futures::{Stream, future::BoxFuture};
 use kube::runtime::reflector::ObjectRef;
 use tokio::time::Instant;
-use vitistack_machine::{Backend, BackendError, ErrorKind, Order, Progress, Target};
+use vitistack_machine::{Backend, BackendError, Order, Progress, Target};
 use vitistack_plan::{
     machine::{Capabilities, Observed, Part, Update},
     provider::Calls as Counted,
@@ -115,19 +115,12 @@ impl CountedBackend {
         };
 
         // A late failure was counted.
-        let is_answered = is_answered(&result);
+        let is_answered = result.as_ref().err().is_none_or(|error| error.kind.is_answered());
         if is_answered || !is_late {
             self.calls.record(&self.provider, is_write, is_answered, sent);
         }
         result
     }
-}
-
-/// Whether a provider answered, with whatever: what it says about one machine says nothing about others, and no tenant may
-/// close a provider for the others with a machine that always fails.
-fn is_answered<T>(result: &Result<T, BackendError>) -> bool {
-    let kind = result.as_ref().err().map(|error| error.kind);
-    !matches!(kind, Some(ErrorKind::Unreachable | ErrorKind::Unauthenticated))
 }
 
 #[async_trait]

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use vitistack_plan::machine::{Capabilities, Desired, Identity, Observed, Part, Update};
+use vitistack_plan::{
+    Refusal,
+    machine::{Capabilities, Desired, ErrorKind, Identity, Observed, Part, Update},
+};
 
 /// The machine a call is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,21 +63,6 @@ pub trait Backend: Send + Sync + 'static {
     async fn delete(&self, target: &Target, part: &Part) -> Result<Progress, BackendError>;
 }
 
-/// The kind of a failure, which decides what happens next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// The provider did not reply: the request may or may not have been carried out.
-    Unreachable,
-    /// The provider rejected the credentials.
-    Unauthenticated,
-    /// The provider has no capacity left.
-    NoCapacity,
-    /// The provider refuses the request; repeating it unchanged does not help.
-    Refused,
-    /// The provider failed; repeating the request may help.
-    Failed,
-}
-
 /// Why a call failed. The message is written for users and never contains a secret or a raw answer of the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendError {
@@ -90,6 +78,12 @@ impl BackendError {
     /// Returns an error with this kind, reason and message.
     pub fn new(kind: ErrorKind, reason: &'static str, message: impl Into<String>) -> Self {
         Self { kind, reason, message: message.into() }
+    }
+
+    /// Returns the error of a request that cannot be carried out until a person changes something.
+    #[must_use]
+    pub fn refused(refusal: Refusal) -> Self {
+        Self::new(ErrorKind::Refused, refusal.reason, refusal.message)
     }
 }
 

@@ -110,6 +110,17 @@ pub(crate) fn not_watched(field: &str, object: &ObjectId) -> Refusal {
     )
 }
 
+/// The objects of a provider in a namespace that the operator does not watch cannot be read.
+#[must_use]
+pub fn objects_not_watched(kind: &str, namespace: &str) -> Refusal {
+    Refusal::new(
+        reason::NAMESPACE_NOT_WATCHED,
+        format!(
+            "failed to read {kind}: namespace {namespace:?} is not watched by this operator: add the namespace to --namespaces"
+        ),
+    )
+}
+
 /// Whether there is a default provider cannot be known.
 pub(crate) fn default_provider_unknown(namespace: &str) -> Refusal {
     Refusal::new(
@@ -415,7 +426,9 @@ pub(crate) fn identity_elsewhere(
 pub fn name_taken(what: &str) -> Refusal {
     Refusal::new(
         reason::NAME_TAKEN,
-        format!("{what} already exists and is not managed by VitiStack: delete it, or rename the Machine"),
+        format!(
+            "{what} already exists and does not belong to this Machine: create the Machine under another name, or delete {what} if it is not in use"
+        ),
     )
 }
 

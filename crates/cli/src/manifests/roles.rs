@@ -91,7 +91,7 @@ pub fn platform_kinds() -> Vec<String> {
 /// Returns the roles for the permissions that the code declares, one for each scope: an operator must not write leases
 /// outside its own namespace, and one that works in some namespaces gets the others only there.
 fn roles_for(operator: Option<OperatorName>, permissions: &[Permission]) -> Vec<OperatorRole> {
-    let name = operator.map_or("kit", OperatorName::as_str);
+    let name = operator.map_or("common", OperatorName::as_str);
     let rule_of = |permission: &Permission| {
         let resources = permission.resources.iter().map(ToString::to_string).collect();
         rule(permission.group, resources, permission.verbs)

@@ -192,7 +192,7 @@ async fn doctor_on_a_real_server() {
             .join("\n")
     };
     let before = checks();
-    succeed(&server.kubectl(&["delete", "clusterrolebinding", "vitistack-operator-kit"]).unwrap());
+    succeed(&server.kubectl(&["delete", "clusterrolebinding", "vitistack-operator-common"]).unwrap());
     let policy = "validatingadmissionpolicybinding/vitistack-machine-annotations";
     succeed(&server.kubectl(&["delete", policy]).unwrap());
     insta::assert_snapshot!(format!("{before}\n\n# without bindings\n{}", checks()));

@@ -18,8 +18,8 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::time::Instant;
 use vitistack_plan::waiting;
 use vitistack_plan::{
-    datacenter::{MemberAction, MemberStep, only_totals_changed, plan, plan_orphan},
-    machine::{datacenter_of, is_held_by_others, placement},
+    datacenter::{MachineChange, MemberAction, MemberStep, only_totals_changed, plan, plan_orphan},
+    machine::datacenter_of,
 };
 use vitistack_runtime::{
     Controller, Lane, Outcome, Process, ReconcileError, Reconciler, Urgency,
@@ -102,40 +102,22 @@ fn trigger_by_machines(caches: &Caches, by_provider: &Index<Datacenter, ObjectNa
     let triggers: Triggers<Datacenter> = Triggers::new();
     let (adding, by_provider) = (triggers.clone(), by_provider.clone());
     caches.machines.listen(move |change| {
-        let concerned = concerned(change).into_iter().map(|name| reference(&name));
-        let freed = freed(change).map(|name| by_provider.get(&name)).unwrap_or_default();
+        let change = machine_change(change);
+        let concerned = change.concerned_datacenter().into_iter().map(|name| reference(&name));
+        let freed = change.freed_provider().map(|name| by_provider.get(&name)).unwrap_or_default();
         concerned.chain(freed).for_each(|datacenter| adding.add(datacenter));
     });
     triggers
 }
 
-/// Whether a Machine was released by our finalizer with this change.
-fn was_cleaned_up(change: &Change<Machine>) -> bool {
-    is_held_by_others(&change.object) && change.before.as_ref().is_some_and(|each| !is_held_by_others(each))
-}
-
-/// Whether a change can matter to a placement: a change of the status or of a foreign finalizer cannot.
-fn is_relevant(change: &Change<Machine>) -> bool {
-    change.urgency != Urgency::Event || was_cleaned_up(change)
-}
-
-/// The Datacenter of a Machine that changed.
-fn concerned(change: &Change<Machine>) -> Option<ObjectName> {
-    datacenter_of(&change.object).filter(|_| is_relevant(change))
-}
-
-/// The provider that may have capacity since the change, which Machines of any Datacenter may be waiting for: a Machine on
-/// it was deleted, released, returned to its Datacenter or made smaller.
-fn freed(change: &Change<Machine>) -> Option<ObjectName> {
-    let machine = &change.object;
-    let before = if change.is_gone { Some(machine) } else { change.before.as_ref() };
-    let before = before.filter(|_| is_relevant(change))?;
-    let is_freed = change.is_gone
-        || was_cleaned_up(change)
-        || before.metadata.uid != machine.metadata.uid
-        || placement(before) != placement(machine)
-        || before.metadata.generation != machine.metadata.generation;
-    placement(before).filter(|_| is_freed)?.provider().cloned()
+/// The change in the terms of the plan.
+fn machine_change(change: &Change<Machine>) -> MachineChange<'_> {
+    MachineChange {
+        machine: &change.object,
+        before: change.before.as_deref(),
+        is_gone: change.is_gone,
+        is_status_only: change.urgency == Urgency::Event,
+    }
 }
 
 struct DatacenterReconciler {

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use snafu::ResultExt;
 use tracing::Instrument;
 use vitistack_clients::kubernetes::patch_unchanged;
-use vitistack_machine::{BackendError, ErrorKind, Progress};
+use vitistack_machine::Progress;
 use vitistack_plan::{
     datacenter::pass_over,
-    machine::{Action, Step, StepFailure, identity, is_placed_by_datacenter, placement_in},
+    machine::{Action, AfterFailure, Step, identity, is_placed_by_datacenter, placement_in},
 };
 use vitistack_runtime::finalizer;
 use vitistack_types::{
@@ -221,23 +221,9 @@ async fn call_backend(turn: &mut Turn, action: &Action) -> Applied {
     match result {
         Ok(Progress::Done) => Applied::Changed,
         Ok(Progress::Working(_)) => Applied::Waiting,
-        Err(error) => record_failure(turn, error),
+        Err(error) => match turn.last.record(error.kind, refusal(error)) {
+            AfterFailure::PlanAgain => Applied::Changed,
+            AfterFailure::Report => Applied::Failed,
+        },
     }
-}
-
-/// Records a failed request in the turn. A create without capacity is planned again, because another provider may have some.
-fn record_failure(turn: &mut Turn, error: BackendError) -> Applied {
-    match error.kind {
-        ErrorKind::NoCapacity if turn.last.no_capacity.is_none() => {
-            turn.last.no_capacity = Some(refusal(error));
-            return Applied::Changed;
-        }
-        ErrorKind::NoCapacity | ErrorKind::Refused => {
-            turn.last.failure = Some(StepFailure::Refused(refusal(error)));
-        }
-        ErrorKind::Unreachable | ErrorKind::Unauthenticated | ErrorKind::Failed => {
-            turn.last.failure = Some(StepFailure::Failed(refusal(error)));
-        }
-    }
-    Applied::Failed
 }

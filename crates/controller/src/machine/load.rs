@@ -10,8 +10,8 @@ use vitistack_plan::{
     datacenter::check_growth,
     is_paused,
     machine::{
-        Capabilities, Desired, Identity, Location, Observed, PlacementContext, References, Snapshot,
-        StepFailure, StepResult, datacenter_of, identity, locate, may_have_backing_machine, placement,
+        Capabilities, Checks, Desired, Identity, Location, Observed, PlacementContext, References, Snapshot,
+        StepResult, datacenter_of, identity, locate, placement,
         provider_of, resolve,
     },
     refusals,
@@ -119,8 +119,7 @@ impl Turn {
 
     /// Since when the provider has not answered; absent if it just did.
     pub(super) fn silent_since(&self) -> Option<Timestamp> {
-        let is_silent = self.observed.is_err() || matches!(self.last.failure, Some(StepFailure::Failed(_)));
-        is_silent.then(|| self.silent_since.unwrap_or(self.now))
+        self.last.is_silent(&self.observed).then(|| self.silent_since.unwrap_or(self.now))
     }
 }
 
@@ -167,23 +166,15 @@ impl MachineReconciler {
         backend: Result<Arc<dyn Backend>, Refusal>,
     ) -> Result<Turn, ReconcileError> {
         let provider = placement.provider().and_then(|name| self.caches.provider(name));
-        let permitted =
-            provider.as_ref().map_or(Ok(()), |provider| self.caches.check_namespace(machine, provider));
-        let is_deleting = machine.metadata.deletion_timestamp.is_some();
-
-        let desired = match &permitted {
-            _ if is_deleting => Err(refusals::deleting()),
-            Ok(()) => self.desired(machine).await?.and_then(|desired| {
-                self.check_growth(machine)?;
-                Ok(desired)
-            }),
-            Err(refusal) => Err(refusal.clone()),
+        let checks = Checks {
+            permitted: provider
+                .as_ref()
+                .map_or(Ok(()), |provider| self.caches.check_namespace(machine, provider)),
+            resolved: self.resolve(machine).await?,
+            admitted: self.check_growth(machine),
         };
-        let backend = match permitted {
-            // A namespace that does not permit it is not even read, unless the machine may be there.
-            Err(refusal) if !is_deleting && !may_have_backing_machine(&machine.metadata) => Err(refusal),
-            _ => backend,
-        };
+        let backend = checks.may_ask_provider(machine).and(backend);
+        let desired = checks.desired(machine);
         let order = desired.as_ref().ok().cloned();
 
         Ok(Turn {
@@ -248,8 +239,13 @@ impl MachineReconciler {
             .min()
     }
 
-    /// The desired state of a Machine, or why there is none.
-    async fn desired(&self, machine: &Machine) -> Result<Result<Desired, Refusal>, ReconcileError> {
+    /// The desired state that the spec of a Machine describes, or why there is none.
+    async fn resolve(&self, machine: &Machine) -> Result<Result<Desired, Refusal>, ReconcileError> {
+        // A Secret that cannot be read must not delay a deletion.
+        if machine.metadata.deletion_timestamp.is_some() {
+            return Ok(Err(refusals::deleting()));
+        }
+
         let namespace = machine.namespace().unwrap_or_default();
         let class =
             machine.spec.template.as_deref().and_then(|name| self.caches.classes.get(&ObjectRef::new(name)));

@@ -7,7 +7,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use vitistack_clients::kubernetes::{self, Child};
-use vitistack_plan::machine::{Problem, Update};
+use vitistack_plan::{
+    machine::{Problem, Update},
+    refusals,
+};
 use vitistack_types::{conditions::reason, labels, v1alpha1::PowerState};
 
 use super::{
@@ -80,23 +83,19 @@ fn refuse(order: &Order, planned: &Planned, found: &Found) -> Result<(), Backend
     let target = &order.target;
     if let Some(elsewhere) = &found.elsewhere {
         let refusal = elsewhere.refusal(&target.identity, &target.namespace);
-        return Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message));
+        return Err(BackendError::refused(refusal));
     }
     if let Some(foreign) = foreign(target, Some(planned), found) {
-        return Err(taken(&foreign));
+        return Err(name_taken(&foreign));
     }
     match planned.problems.first().map(Problem::refusal) {
-        Some(refusal) => Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message.clone())),
+        Some(refusal) => Err(BackendError::refused(refusal.clone())),
         None => Ok(()),
     }
 }
 
-fn taken(foreign: &str) -> BackendError {
-    BackendError::new(
-        ErrorKind::Refused,
-        reason::NAME_TAKEN,
-        format!("{foreign} does not belong to this Machine: delete it, or give the Machine another name"),
-    )
+fn name_taken(foreign: &str) -> BackendError {
+    BackendError::refused(refusals::name_taken(foreign))
 }
 
 async fn write_all(
@@ -160,7 +159,7 @@ async fn create_object(
                     if !belongs_to(&found, &target.identity)
                         || made_for(&found, target) != Some(&target.namespace) =>
                 {
-                    Err(taken(&describe(kind, &found)))
+                    Err(name_taken(&describe(kind, &found)))
                 }
                 found => {
                     writer.wrote(kind, found);
@@ -237,7 +236,7 @@ async fn switch(
 fn own_machine<'a>(target: &Target, found: &'a Found) -> Result<&'a Object, BackendError> {
     match &found.virtual_machine {
         Some(machine) if belongs_to(machine, &target.identity) => Ok(machine),
-        Some(machine) => Err(taken(&describe(Kind::VirtualMachine, machine))),
+        Some(machine) => Err(name_taken(&describe(Kind::VirtualMachine, machine))),
         None => Err(BackendError::new(
             ErrorKind::Failed,
             reason::KUBEVIRT_API_ERROR,

@@ -2,6 +2,7 @@
 
 use kube::{core::Status, error::Error};
 use vitistack_clients::kubernetes::{ApplyError, Cause, DeleteError};
+use vitistack_plan::refusals;
 use vitistack_types::conditions::reason;
 
 use super::{
@@ -132,14 +133,9 @@ fn permission_verb(verb: &str) -> &str {
 #[must_use]
 pub fn explain_apply(kind: Kind, name: &str, error: &ApplyError) -> BackendError {
     match error {
-        ApplyError::TakeOverObject { .. } => BackendError::new(
-            ErrorKind::Refused,
-            reason::NAME_TAKEN,
-            format!(
-                "{} {name} does not belong to this Machine: delete it, or give the Machine another name",
-                kind.name()
-            ),
-        ),
+        ApplyError::TakeOverObject { .. } => {
+            BackendError::refused(refusals::name_taken(&format!("{} {name}", kind.name())))
+        }
         ApplyError::ReadObject { source, .. } => explain(kind, "read", name, source),
         ApplyError::ApplyObject { source, .. } => explain(kind, "apply", name, source),
         ApplyError::WriteObject { .. } => BackendError::new(

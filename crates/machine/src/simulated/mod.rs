@@ -164,7 +164,7 @@ fn refuse_elsewhere(world: &World, target: &Target) -> Result<(), BackendError> 
         None => Ok(()),
         Some(elsewhere) => {
             let refusal = elsewhere.refusal(&target.identity, &target.namespace);
-            Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message))
+            Err(BackendError::refused(refusal))
         }
     }
 }
@@ -174,6 +174,6 @@ fn refuse_forbidden(world: &World, order: &Order) -> Result<(), BackendError> {
     let disks = observe::observe(world, &order.target, None).disks;
     match plan::forbidden(order, &world.settings().limits, &disks).first().map(Problem::refusal) {
         None => Ok(()),
-        Some(refusal) => Err(BackendError::new(ErrorKind::Refused, refusal.reason, refusal.message.clone())),
+        Some(refusal) => Err(BackendError::refused(refusal.clone())),
     }
 }

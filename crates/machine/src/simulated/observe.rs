@@ -5,7 +5,9 @@ use vitistack_plan::{
     machine::{CpuShape, Elsewhere, Observed, ObservedDisk, ObservedMachine, Power, Problem},
 };
 
-use super::world::{Concern, Definition, Machine, NAME_TAKEN, Volume, Work, World, volume_name};
+use vitistack_types::conditions::reason;
+
+use super::world::{Concern, Definition, Machine, Volume, Work, World, volume_name};
 use crate::Target;
 
 /// Returns everything the world has for the target.
@@ -113,7 +115,7 @@ fn task(world: &World, tag: &str, machine: Option<&Machine>) -> Option<String> {
 fn problem(world: &World, definition: &Definition) -> Option<Problem> {
     let (concern, error) = world.obstacle(definition)?;
     // Reported as foreign instead.
-    if error.reason == NAME_TAKEN {
+    if error.reason == reason::NAME_TAKEN {
         return None;
     }
     let refusal = Refusal::new(error.reason, error.message);

@@ -8,6 +8,7 @@ mod passed_over;
 mod plan;
 mod quota;
 mod status;
+mod trigger;
 mod usage;
 
 pub use allocate::{Assignment, Member, Snapshot};
@@ -20,4 +21,5 @@ pub(crate) use plan::orphaned;
 pub use plan::{DatacenterPlan, MemberAction, MemberStep, only_totals_changed, plan, plan_orphan};
 pub use quota::{Admission, Claim, admit};
 pub(crate) use status::paused_datacenter;
+pub use trigger::MachineChange;
 pub use usage::{Usage, usage_of};

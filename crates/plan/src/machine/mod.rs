@@ -6,8 +6,10 @@
 
 mod adoption;
 mod capability;
+mod checks;
 mod decide;
 mod desired;
+mod failure;
 mod lane;
 mod locate;
 mod observed;
@@ -21,11 +23,13 @@ mod template;
 
 pub use adoption::{Adoption, adoption};
 pub use capability::{Capabilities, Support};
+pub use checks::Checks;
 pub(crate) use decide::{annotation, has_own_identity, refusal_before_provider};
 pub use decide::{identity, is_placed_by_datacenter};
 pub use desired::{
     AttachedNetwork, CpuShape, Desired, DesiredCloudInit, DesiredDisk, DesiredInterface, Identity, SecretPart,
 };
+pub use failure::{AfterFailure, ErrorKind, StepFailure, StepResult};
 pub use lane::is_settled;
 pub use locate::{
     Location, PlacementContext, datacenter_of, has_finalizer, is_held_by_others, locate,
@@ -34,7 +38,7 @@ pub use locate::{
 pub(crate) use locate::{has_platform_provider, is_default};
 pub use observed::{Elsewhere, Observed, ObservedDisk, ObservedMachine, Power, Problem};
 pub use permitted::check_namespace;
-pub use plan::{MachinePlan, Snapshot, StepFailure, StepResult, plan, plan_refused};
+pub use plan::{MachinePlan, Snapshot, plan, plan_refused};
 pub use release::{NotReleasable, release};
 pub use resolve::{References, resolve};
 pub(crate) use resolve::{problems, shape};

@@ -10,7 +10,7 @@ use vitistack_types::{
 };
 
 use super::{
-    Capabilities, Desired, Observed, Step,
+    Capabilities, Desired, Observed, Step, StepResult,
     decide::{Decision, Verdict, decide},
     is_held_by_others, placement,
     status::{deletion_wait, status},
@@ -53,26 +53,6 @@ pub struct Snapshot<'a> {
     pub last_step_at: Option<Timestamp>,
     /// The time.
     pub now: Timestamp,
-}
-
-/// What the steps of a reconcile ran into so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StepResult {
-    /// The provider had no capacity for the create.
-    pub no_capacity: Option<Refusal>,
-    /// The provider is being deleted, or is gone.
-    pub provider_deleting: bool,
-    /// The step that failed and ended the reconcile.
-    pub failure: Option<StepFailure>,
-}
-
-/// Why a step failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StepFailure {
-    /// The provider refused: a person has to change something.
-    Refused(Refusal),
-    /// The provider did not answer, or failed: a retry may succeed.
-    Failed(Refusal),
 }
 
 /// The plan for one machine.

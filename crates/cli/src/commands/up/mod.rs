@@ -105,26 +105,26 @@ const ADDRESS_FILE: &str = "address";
 #[derive(Parser)]
 struct Defaults {
     #[command(flatten)]
-    kit: OperatorArgs,
+    operator_args: OperatorArgs,
 }
 
 /// Returns the settings of the operators for interactive use: no servers, and leader election only on a shared cluster.
 fn settings(arguments: &UpArgs) -> OperatorArgs {
-    let mut kit = Defaults::parse_from(["vitistack up"]).kit;
-    kit.kubeconfig.clone_from(&arguments.kubeconfig);
-    kit.metrics_bind_address = Some(BindAddress::Off);
-    kit.health_probe_bind_address = Some(BindAddress::Off);
-    kit.namespaces = None;
-    kit.metrics_secure = Some(false);
-    kit.leader_election = arguments.kubeconfig.is_some();
-    kit.namespace = Some(SYSTEM_NAMESPACE.to_owned());
-    kit
+    let mut operator_args = Defaults::parse_from(["vitistack up"]).operator_args;
+    operator_args.kubeconfig.clone_from(&arguments.kubeconfig);
+    operator_args.metrics_bind_address = Some(BindAddress::Off);
+    operator_args.health_probe_bind_address = Some(BindAddress::Off);
+    operator_args.namespaces = None;
+    operator_args.metrics_secure = Some(false);
+    operator_args.leader_election = arguments.kubeconfig.is_some();
+    operator_args.namespace = Some(SYSTEM_NAMESPACE.to_owned());
+    operator_args
 }
 
 /// Runs until the process is interrupted.
 pub async fn run(arguments: &UpArgs, console: &mut Console<'_>) -> Result<Ending, UpError> {
     let end = shutdown::on_signal()?;
-    let kit = settings(arguments);
+    let operator_args = settings(arguments);
 
     let serving = if arguments.kubeconfig.is_none() {
         let data_dir = Some(arguments.data_dir.clone());
@@ -138,16 +138,16 @@ pub async fn run(arguments: &UpArgs, console: &mut Console<'_>) -> Result<Ending
         None
     };
 
-    let telemetry = start_log(&arguments.data_dir, &kit)?;
+    let telemetry = start_log(&arguments.data_dir, &operator_args)?;
     if let Some(serving) = &serving {
         std::fs::write(arguments.data_dir.join(ADDRESS_FILE), serving.address.to_string())?;
     }
     let client = match &serving {
         Some(serving) => Client::new(serving.server.service(), "default"),
-        None => client_from(&kit).await?,
+        None => client_from(&operator_args).await?,
     };
 
-    let ended = work(arguments, console, kit, client.clone(), serving.as_ref(), end).await;
+    let ended = work(arguments, console, operator_args, client.clone(), serving.as_ref(), end).await;
     if let Some(serving) = serving {
         leases::release(&client).await;
         serving.stop().await;
@@ -172,18 +172,18 @@ fn listen(arguments: &UpArgs) -> (SocketAddr, Option<SocketAddr>) {
 }
 
 /// Starts logging to a file; the terminal shows results only.
-fn start_log(data_dir: &Path, kit: &OperatorArgs) -> Result<Telemetry, UpError> {
+fn start_log(data_dir: &Path, operator_args: &OperatorArgs) -> Result<Telemetry, UpError> {
     let path = data_dir.join("vitistack.log");
     let opened = std::fs::create_dir_all(data_dir)
         .and_then(|()| OpenOptions::new().create(true).append(true).mode(0o600).open(&path));
-    Ok(Telemetry::start_to(kit, true, opened.context(OpenLogSnafu { path })?)?)
+    Ok(Telemetry::start_to(operator_args, true, opened.context(OpenLogSnafu { path })?)?)
 }
 
 /// Runs the operators until `end`.
 async fn work(
     arguments: &UpArgs,
     console: &mut Console<'_>,
-    kit: OperatorArgs,
+    operator_args: OperatorArgs,
     client: Client,
     serving: Option<&Serving>,
     end: CancellationToken,
@@ -208,13 +208,13 @@ async fn work(
 
     let options = Options {
         operators: OperatorName::all().collect(),
-        context: BackendContext::in_cluster(client.clone(), SYSTEM_NAMESPACE, kit.watched_namespaces()),
+        context: BackendContext::in_cluster(client.clone(), SYSTEM_NAMESPACE, operator_args.watched_namespaces()),
         is_own_cluster_offered: !is_own,
     };
     if is_own {
         leases::acquire(&client).await?;
     }
-    let mut process = Process::new(kit, client.clone());
+    let mut process = Process::new(operator_args, client.clone());
     operators::add(&mut process, &options);
     let running = tokio::spawn(process.run(end.clone()));
 

@@ -67,10 +67,10 @@ impl Bed {
         bed.kubectl_apply(&printed(&["crds"]));
         bed.kubectl_apply(&printed(&["rbac"]));
         bed.kubectl(&["wait", "crd", "--all", "--for=condition=Established", "--timeout=120s"]);
-        for role in ["kit", "kit-cluster", "kubevirt", "kubevirt-cluster"] {
+        for role in ["common", "common-cluster", "kubevirt", "kubevirt-cluster"] {
             bed.bind(&format!("vitistack-operator-{role}"), None, &OPERATORS).await;
         }
-        bed.bind("vitistack-operator-kit-own-namespace", Some(HOME), &OPERATORS).await;
+        bed.bind("vitistack-operator-common-own-namespace", Some(HOME), &OPERATORS).await;
         bed
     }
 

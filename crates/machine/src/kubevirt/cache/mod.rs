@@ -22,7 +22,7 @@ use kube::{
 };
 use tokio::sync::watch;
 use vitistack_clients::kubernetes::cache::{Budget, Cache, Change, FeedState, ForeignCache};
-use vitistack_plan::machine::Identity;
+use vitistack_plan::{machine::Identity, refusals};
 use vitistack_types::{ObjectName, WatchedNamespaces, conditions::reason, labels};
 
 use self::{
@@ -124,12 +124,8 @@ impl CachedReader {
         if self.watched.contains(namespace) || kind.is_read_in_whole_cluster() {
             return self.ready(kind).await;
         }
-        let message = format!(
-            "failed to read {}: namespace {namespace:?} is not watched by this operator: add the namespace to --namespaces",
-            kind.name()
-        );
-        let error = BackendError::new(ErrorKind::Failed, reason::NAMESPACE_NOT_WATCHED, message);
-        Err(ReadError::Failed(error))
+        let refusal = refusals::objects_not_watched(kind.name(), namespace);
+        Err(ReadError::Failed(BackendError::new(ErrorKind::Failed, refusal.reason, refusal.message)))
     }
 
     /// Returns the cache of a kind once it can be read.

@@ -1,5 +1,6 @@
 //! What fits into a world, and where a new machine is placed.
 
+use vitistack_plan::refusals;
 use vitistack_types::{Quantity, conditions::reason};
 
 use super::{Definition, Machine, Volume, World, model::volume_name};
@@ -212,13 +213,5 @@ fn unknown_zone(zone: &str, zones: &[String]) -> BackendError {
 }
 
 fn name_taken(kind: &str, name: &str) -> BackendError {
-    refused(
-        NAME_TAKEN,
-        format!(
-            "a {kind} named {name:?} already exists at the provider and does not belong to this Machine: rename the Machine, or delete that {kind}"
-        ),
-    )
+    BackendError::refused(refusals::name_taken(&format!("{kind} {name:?}")))
 }
-
-/// The reason for a name that is used by a machine or volume with another identity.
-pub const NAME_TAKEN: &str = "NameTaken";

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-pub use capacity::{Concern, NAME_TAKEN, Used};
+pub use capacity::{Concern, Used};
 pub use intervene::Intervention;
 pub use model::{
     Attachment, Definition, Disk, FirstBoot, Hardware, Interface, Machine, Task, Volume, VolumeShape, Work,

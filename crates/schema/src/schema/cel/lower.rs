@@ -1,6 +1,7 @@
 //! Checks a parsed rule and rewrites it for fast evaluation.
 //!
-//! The library copies every object that a field is selected from. A chain of fields that starts at `self` or
+//! The library copies every object that a field is selected from, until its redesign without copies:
+//! <https://github.com/cel-rust/cel-rust/issues/76>. A chain of fields that starts at `self` or
 //! `oldSelf` is therefore replaced by one variable named after the chain, and only the value at its end is
 //! converted and bound. `has()` of such a chain becomes a boolean variable. Optional selection becomes
 //! optional indexing, because the library's own form fails where a field is missing. The condition of a loop
