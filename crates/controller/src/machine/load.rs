@@ -11,8 +11,7 @@ use vitistack_plan::{
     is_paused,
     machine::{
         Capabilities, Checks, Desired, Identity, Location, Observed, PlacementContext, References, Snapshot,
-        StepResult, datacenter_of, identity, locate, placement,
-        provider_of, resolve,
+        StepResult, datacenter_of, identity, locate, placement, provider_of, resolve,
     },
     refusals,
 };

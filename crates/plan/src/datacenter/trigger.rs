@@ -73,12 +73,8 @@ mod tests {
     #[test]
     fn a_status_concerns_no_placement() {
         let machine = on_rack_one();
-        let change = MachineChange {
-            machine: &machine,
-            before: Some(&machine),
-            is_gone: false,
-            is_status_only: true,
-        };
+        let change =
+            MachineChange { machine: &machine, before: Some(&machine), is_gone: false, is_status_only: true };
         assert_eq!((change.concerned_datacenter(), change.freed_provider()), (None, None));
     }
 
@@ -87,13 +83,12 @@ mod tests {
         let before = on_rack_one();
         let mut changed = before.clone();
         changed.metadata.generation = Some(2);
-        let change = MachineChange {
-            machine: &changed,
-            before: Some(&before),
-            is_gone: false,
-            is_status_only: false,
-        };
-        assert_eq!((change.concerned_datacenter(), change.freed_provider()), (name("west"), name("rack-one")));
+        let change =
+            MachineChange { machine: &changed, before: Some(&before), is_gone: false, is_status_only: false };
+        assert_eq!(
+            (change.concerned_datacenter(), change.freed_provider()),
+            (name("west"), name("rack-one"))
+        );
 
         let gone = MachineChange { machine: &before, before: None, is_gone: true, is_status_only: false };
         assert_eq!(gone.freed_provider(), name("rack-one"));

@@ -32,7 +32,8 @@ impl Checks {
     /// Checks that the provider may be asked about the Machine. A namespace that does not permit it is not even read,
     /// unless the backing machine may be there: then it must be found to be deleted or reported.
     pub fn may_ask_provider(&self, machine: &Machine) -> Result<(), Refusal> {
-        let may_exist = machine.metadata.deletion_timestamp.is_some() || may_have_backing_machine(&machine.metadata);
+        let may_exist =
+            machine.metadata.deletion_timestamp.is_some() || may_have_backing_machine(&machine.metadata);
         if may_exist { Ok(()) } else { self.permitted.clone() }
     }
 }

@@ -208,7 +208,11 @@ async fn work(
 
     let options = Options {
         operators: OperatorName::all().collect(),
-        context: BackendContext::in_cluster(client.clone(), SYSTEM_NAMESPACE, operator_args.watched_namespaces()),
+        context: BackendContext::in_cluster(
+            client.clone(),
+            SYSTEM_NAMESPACE,
+            operator_args.watched_namespaces(),
+        ),
         is_own_cluster_offered: !is_own,
     };
     if is_own {
