@@ -66,8 +66,8 @@ mod tests {
         machine
     }
 
-    fn name(name: &str) -> Option<ObjectName> {
-        Some(ObjectName::new("default", name))
+    fn name(name: &str) -> ObjectName {
+        ObjectName::new("default", name)
     }
 
     #[test]
@@ -87,14 +87,14 @@ mod tests {
             MachineChange { machine: &changed, before: Some(&before), is_gone: false, is_status_only: false };
         assert_eq!(
             (change.concerned_datacenter(), change.freed_provider()),
-            (name("west"), name("rack-one"))
+            (Some(name("west")), Some(name("rack-one")))
         );
 
         let gone = MachineChange { machine: &before, before: None, is_gone: true, is_status_only: false };
-        assert_eq!(gone.freed_provider(), name("rack-one"));
+        assert_eq!(gone.freed_provider(), Some(name("rack-one")));
 
         let new = MachineChange { machine: &before, before: None, is_gone: false, is_status_only: false };
-        assert_eq!((new.concerned_datacenter(), new.freed_provider()), (name("west"), None));
+        assert_eq!((new.concerned_datacenter(), new.freed_provider()), (Some(name("west")), None));
     }
 
     #[test]
@@ -108,6 +108,6 @@ mod tests {
             is_gone: false,
             is_status_only: false,
         };
-        assert_eq!(change.freed_provider(), name("rack-one"));
+        assert_eq!(change.freed_provider(), Some(name("rack-one")));
     }
 }
