@@ -40,7 +40,10 @@ impl Checks {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{References, resolve},
+        *,
+    };
 
     fn refused(reason: &'static str) -> Refusal {
         Refusal::new(reason, "message")
@@ -61,5 +64,11 @@ mod tests {
         checks.permitted = Ok(());
         assert_eq!(reason(&checks), "InvalidSpec");
         assert!(checks.may_ask_provider(&machine).is_ok());
+
+        checks.resolved = resolve(&machine, &References::default());
+        assert_eq!(reason(&checks), "QuotaExceeded");
+
+        checks.admitted = Ok(());
+        assert!(checks.desired(&machine).is_ok());
     }
 }
